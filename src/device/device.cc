@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 namespace qccl::device {
 namespace {
@@ -59,6 +60,13 @@ Result<MemoryPlace> Device::place_of(const void* memory) const {
   return place;
 }
 
+Result<std::size_t> Device::free_bytes() const {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  QCCL_TRY(check(*this, "cuMemGetInfo", call(&Driver::mem_get_info, &free, &total)));
+  return free;
+}
+
 // ---- Runtime
 
 Result<std::unique_ptr<Runtime>> Runtime::open() {
@@ -70,21 +78,38 @@ Result<std::unique_ptr<Runtime>> Runtime::open() {
   return std::unique_ptr<Runtime>(new Runtime(driver, devices));
 }
 
-std::string Runtime::driver_version() const {
+int Runtime::driver_number() const {
   int version = 0;
   static_cast<void>(driver_.driver_get_version(&version));
+  return version;
+}
+
+std::string Runtime::driver_version() const {
+  const int version = driver_number();
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-Result<std::string> Runtime::device_name(int index) const {
+Result<Traits> Runtime::traits(int index) const {
   int handle = 0;
-  std::array<char, 128> name{};
   if (const Code code = driver_.device_get(&handle, index); code != Code::success) {
     return failure_of(driver_, "cuDeviceGet", code);
   }
-  const Code code = driver_.device_get_name(name.data(), static_cast<int>(name.size()) - 1, handle);
-  if (code != Code::success) return failure_of(driver_, "cuDeviceGetName", code);
-  return std::string(name.data());
+  Traits traits;
+  std::array<char, 128> name{};
+  const std::pair<const char*, Code> results[] = {
+      {"cuDeviceGetName", driver_.device_get_name(name.data(), static_cast<int>(name.size()) - 1, handle)},
+      {"cuDeviceGetAttribute",
+       driver_.device_get_attribute(&traits.compute_major, DeviceAttribute::compute_major, handle)},
+      {"cuDeviceGetAttribute",
+       driver_.device_get_attribute(&traits.compute_minor, DeviceAttribute::compute_minor, handle)},
+      {"cuDeviceGetAttribute",
+       driver_.device_get_attribute(&traits.multiprocessors, DeviceAttribute::multiprocessors, handle)},
+      {"cuDeviceTotalMem", driver_.device_total_mem(&traits.memory_bytes, handle)}};
+  for (const auto& [function, code] : results) {
+    if (code != Code::success) return failure_of(driver_, function, code);
+  }
+  traits.name = name.data();
+  return traits;
 }
 
 Result<Device*> Runtime::device(int index) {
@@ -146,7 +171,12 @@ Status Stream::copy_to_device(void* target, const void* source, std::size_t byte
                device_.call(&Driver::memcpy_htod_async, address_of(target), source, bytes, handle_));
 }
 
-// ---- PinnedMemory
+Status Stream::copy_on_device(void* target, const void* source, std::size_t bytes) {
+  return check(device_, "cuMemcpyDtoDAsync",
+               device_.call(&Driver::memcpy_dtod_async, address_of(target), address_of(source), bytes, handle_));
+}
+
+// ---- memory
 
 Result<std::unique_ptr<PinnedMemory>> PinnedMemory::allocate(const Device& device, std::size_t bytes) {
   void* memory = nullptr;
@@ -155,6 +185,22 @@ Result<std::unique_ptr<PinnedMemory>> PinnedMemory::allocate(const Device& devic
 }
 
 PinnedMemory::~PinnedMemory() { static_cast<void>(device_.call(&Driver::mem_free_host, data_)); }
+
+Result<std::unique_ptr<DeviceMemory>> DeviceMemory::allocate(const Device& device, std::size_t bytes) {
+  DevicePointer memory = 0;
+  QCCL_TRY(check(device, "cuMemAlloc", device.call(&Driver::mem_alloc, &memory, bytes)));
+  return std::unique_ptr<DeviceMemory>(new DeviceMemory(device, reinterpret_cast<std::byte*>(memory)));
+}
+
+DeviceMemory::~DeviceMemory() { static_cast<void>(device_.call(&Driver::mem_free, address_of(data_))); }
+
+Result<std::unique_ptr<Registration>> Registration::make(const Device& device, void* memory, std::size_t bytes) {
+  const Code code = device.call(&Driver::mem_host_register, memory, bytes, kHostRegisterMapped);
+  QCCL_TRY(check(device, "cuMemHostRegister", code));
+  return std::unique_ptr<Registration>(new Registration(device, memory));
+}
+
+Registration::~Registration() { static_cast<void>(device_.call(&Driver::mem_host_unregister, memory_)); }
 
 Status check_not_capturing(const Device& device, CUstream_st* stream) {
   CaptureStatus status = CaptureStatus::none;

@@ -22,6 +22,15 @@ struct MemoryPlace {
   int device = -1;  // of device memory
 };
 
+// What a device is. Names of architectures are made of the compute capability: 9.0 is sm_90.
+struct Traits {
+  std::string name;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int multiprocessors = 0;
+  std::size_t memory_bytes = 0;
+};
+
 // A device's primary context. Any thread may use it.
 class Device {
  public:
@@ -33,6 +42,8 @@ class Device {
   int index() const { return index_; }
   const Driver& driver() const { return driver_; }
   Result<MemoryPlace> place_of(const void* memory) const;
+  // Bytes of its memory that nobody uses now.
+  Result<std::size_t> free_bytes() const;
 
   // Calls a function of the driver in the device's context.
   template <class... Parameters, class... Arguments>
@@ -75,10 +86,11 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   int device_count() const { return static_cast<int>(devices_.size()); }
-  // "12.8"
+  // "12.8", and the same as 12080.
   std::string driver_version() const;
+  int driver_number() const;
   // Without opening the device.
-  Result<std::string> device_name(int index) const;
+  Result<Traits> traits(int index) const;
   // Opens the device the first time. InvalidArgument if there is none of this index.
   Result<Device*> device(int index);
 
@@ -121,6 +133,7 @@ class Stream {
   CUstream_st* handle() const { return handle_; }
   Status copy_to_host(void* target, const void* source, std::size_t bytes);
   Status copy_to_device(void* target, const void* source, std::size_t bytes);
+  Status copy_on_device(void* target, const void* source, std::size_t bytes);
 
  private:
   Stream(const Device& device, CUstream_st* handle) : device_(device), handle_(handle) {}
@@ -144,6 +157,39 @@ class PinnedMemory {
 
   const Device& device_;
   std::byte* const data_;
+};
+
+// Memory of a device: an address that the host can't read.
+class DeviceMemory {
+ public:
+  static Result<std::unique_ptr<DeviceMemory>> allocate(const Device& device, std::size_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  DeviceMemory(const Device& device, std::byte* data) : device_(device), data_(data) {}
+
+  const Device& device_;
+  std::byte* const data_;
+};
+
+// Makes host memory of another owner, a mapping of shared memory for example, what PinnedMemory is, until it ends.
+class Registration {
+ public:
+  // A failure of the driver where it can't: container runtimes and limits on locked memory refuse it.
+  static Result<std::unique_ptr<Registration>> make(const Device& device, void* memory, std::size_t bytes);
+  ~Registration();
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+ private:
+  Registration(const Device& device, void* memory) : device_(device), memory_(memory) {}
+
+  const Device& device_;
+  void* const memory_;
 };
 
 // Refuses a stream that is being captured into a graph (Unsupported): the library's host threads move a call's data.

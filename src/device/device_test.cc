@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -31,7 +32,11 @@ class DeviceTest : public ::testing::Test {
 TEST_F(DeviceTest, a_runtime_counts_and_names_its_devices) {
   EXPECT_EQ(runtime_->device_count(), fake::kDevices);
   EXPECT_EQ(runtime_->driver_version(), "12.0");
-  EXPECT_EQ(runtime_->device_name(1).take_or_throw(), "Fake device 1");
+  const Traits traits = runtime_->traits(1).take_or_throw();
+  EXPECT_EQ(traits.name, "Fake device 1");
+  EXPECT_EQ(std::pair(traits.compute_major, traits.compute_minor), std::pair(9, 0));
+  EXPECT_EQ(traits.multiprocessors, 4);
+  EXPECT_EQ(traits.memory_bytes, std::size_t{16} << 30);
   EXPECT_EQ(runtime_->device(1).take_or_throw()->index(), 1);
   EXPECT_EQ(runtime_->device(0).take_or_throw(), device_);
 }
@@ -61,6 +66,40 @@ TEST_F(DeviceTest, copies_go_to_pinned_memory_and_back_and_events_say_when) {
   fake::read(nullptr, memory, seen.data(), kBytes);
   EXPECT_EQ(seen, std::vector<std::byte>(kBytes, std::byte{7}));
   fake::free(memory);
+}
+
+TEST_F(DeviceTest, memory_of_a_device_is_copied_on_it_and_counted) {
+  constexpr std::size_t kBytes = 10'000;
+  const auto stream = Stream::create(*device_).take_or_throw();
+  const auto pinned = PinnedMemory::allocate(*device_, kBytes).take_or_throw();
+  const std::size_t free = device_->free_bytes().take_or_throw();
+  const auto source = DeviceMemory::allocate(*device_, kBytes).take_or_throw();
+  const auto target = DeviceMemory::allocate(*device_, kBytes).take_or_throw();
+  EXPECT_EQ(device_->free_bytes().take_or_throw(), free - 2 * kBytes);
+  EXPECT_EQ(device_->place_of(target->data()).take_or_throw().type, MemoryType::device);
+  std::memset(pinned->data(), 7, kBytes);
+  stream->copy_to_device(source->data(), pinned->data(), kBytes).take_or_throw();
+  stream->copy_on_device(target->data() + 1, source->data(), kBytes - 1).take_or_throw();
+  std::vector<std::byte> seen(kBytes);
+  fake::read(stream->handle(), target->data(), seen.data(), kBytes);
+  EXPECT_EQ(seen[0], fake::kPoison);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{7}), std::ptrdiff_t{kBytes - 1});
+  expect_failure(DeviceMemory::allocate(*device_, free), ErrorKind::resource_exhausted, "device 0: cuMemAlloc");
+}
+
+TEST_F(DeviceTest, registered_memory_is_pinned_until_the_registration_ends) {
+  constexpr std::size_t kBytes = 4096;
+  std::vector<std::byte> own(kBytes, std::byte{3});
+  const auto type = [&] { return device_->place_of(own.data() + 100).take_or_throw().type; };
+  {
+    const auto registration = Registration::make(*device_, own.data(), kBytes).take_or_throw();
+    EXPECT_EQ(type(), MemoryType::host);
+    expect_failure(Registration::make(*device_, own.data() + 10, 10), ErrorKind::aborted, "ALREADY_REGISTERED");
+  }
+  EXPECT_EQ(type(), MemoryType::unknown);
+  EXPECT_EQ(own, std::vector<std::byte>(kBytes, std::byte{3}));
+  fake::fail("cuMemHostRegister", Code::out_of_memory);
+  expect_failure(Registration::make(*device_, own.data(), kBytes), ErrorKind::resource_exhausted, "cuMemHostRegister");
 }
 
 TEST_F(DeviceTest, an_event_happens_when_the_work_before_it_has_ended) {
@@ -119,7 +158,8 @@ TEST_F(DeviceTest, everything_is_given_back) {
     const auto stream = Stream::create(*device_).take_or_throw();
     const auto event = Event::create(*device_).take_or_throw();
     const auto pinned = PinnedMemory::allocate(*device_, 100).take_or_throw();
-    EXPECT_EQ(fake::live_objects(), before + 3);
+    const auto memory = DeviceMemory::allocate(*device_, 100).take_or_throw();
+    EXPECT_EQ(fake::live_objects(), before + 4);
   }
   EXPECT_EQ(fake::live_objects(), before);
 }

@@ -31,6 +31,7 @@ enum class Code : int {
   invalid_handle = 400,
   not_found = 500,
   not_ready = 600,
+  already_registered = 712,
 };
 
 // CUdeviceptr
@@ -40,6 +41,8 @@ using DevicePointer = std::uint64_t;
 enum class PointerAttribute : int { memory_type = 2, is_managed = 8, device_ordinal = 9 };
 // CUmemorytype; 0: the driver does not know the memory, so it is the program's own.
 enum class MemoryType : unsigned int { unknown = 0, host = 1, device = 2 };
+// CUdevice_attribute
+enum class DeviceAttribute : int { multiprocessors = 16, compute_major = 75, compute_minor = 76 };
 // CUstreamCaptureMode
 enum class CaptureMode : int { global = 0, thread_local_only = 1, relaxed = 2 };
 // CUstreamCaptureStatus
@@ -48,6 +51,7 @@ enum class CaptureStatus : int { none = 0, active = 1, invalidated = 2 };
 inline constexpr unsigned int kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned int kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned int kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned int kHostRegisterMapped = 3;  // CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
 inline constexpr int kDriverVersion = 12000;            // the oldest driver: 525
 
 // The functions, as cuGetProcAddress() gives them. A value; the library behind it stays loaded.
@@ -59,6 +63,8 @@ struct Driver {
   Code (*device_get_count)(int* count);
   Code (*device_get)(int* device, int index);
   Code (*device_get_name)(char* name, int length, int device);
+  Code (*device_get_attribute)(int* value, DeviceAttribute attribute, int device);
+  Code (*device_total_mem)(std::size_t* bytes, int device);
   Code (*device_primary_ctx_retain)(CUctx_st** context, int device);
   Code (*device_primary_ctx_release)(int device);
   Code (*ctx_push_current)(CUctx_st* context);
@@ -72,10 +78,16 @@ struct Driver {
   Code (*event_destroy)(CUevent_st* event);
   Code (*event_record)(CUevent_st* event, CUstream_st* stream);
   Code (*event_query)(CUevent_st* event);
+  Code (*mem_alloc)(DevicePointer* memory, std::size_t bytes);
+  Code (*mem_free)(DevicePointer memory);
+  Code (*mem_get_info)(std::size_t* free, std::size_t* total);
+  Code (*mem_host_register)(void* memory, std::size_t bytes, unsigned int flags);
+  Code (*mem_host_unregister)(void* memory);
   Code (*mem_host_alloc)(void** memory, std::size_t bytes, unsigned int flags);
   Code (*mem_free_host)(void* memory);
   Code (*memcpy_dtoh_async)(void* target, DevicePointer source, std::size_t bytes, CUstream_st* stream);
   Code (*memcpy_htod_async)(DevicePointer target, const void* source, std::size_t bytes, CUstream_st* stream);
+  Code (*memcpy_dtod_async)(DevicePointer target, DevicePointer source, std::size_t bytes, CUstream_st* stream);
   Code (*module_load_data)(CUmod_st** module, const void* image);
   Code (*module_unload)(CUmod_st* module);
   Code (*module_get_function)(CUfunc_st** function, CUmod_st* module, const char* name);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 namespace qccl::device {
 namespace {
 
@@ -27,6 +29,20 @@ Code load_module(const Device& device, const KernelImages& images, CUmod_st*& mo
 }
 
 }  // namespace
+
+bool has_machine_code(const KernelImages& images, const Traits& traits, int driver_number) {
+  if (driver_number < kCubinVersion) return false;
+  const char* at = images.architectures.data();
+  const char* const end = at + images.architectures.size();
+  while (at != end) {
+    int architecture = 0;  // 90: 9.0
+    const auto [next, error] = std::from_chars(at, end, architecture);
+    const bool fits = architecture / 10 == traits.compute_major && architecture % 10 <= traits.compute_minor;
+    if (error == std::errc() && fits) return true;
+    at = error == std::errc() ? next : at + 1;
+  }
+  return false;
+}
 
 Result<std::unique_ptr<Kernels>> Kernels::load(const Device& device, const KernelImages& images) {
   if (images.empty()) {

@@ -11,6 +11,9 @@
 
 namespace qccl::device {
 
+// Whether the images have machine code that the device runs and a driver of this version loads; else it translates PTX.
+bool has_machine_code(const KernelImages& images, const Traits& traits, int driver_number);
+
 // Thread-safe.
 class Kernels {
  public:

@@ -112,6 +112,20 @@ TEST_F(KernelsTest, a_driver_of_cuda_13_takes_the_cubins_and_others_the_ptx) {
   EXPECT_TRUE(fake::loaded_images().empty());
 }
 
+TEST(MachineCode, runs_on_devices_of_its_generation_that_are_not_older) {
+  constexpr KernelImages kTwo{kImages[0], kImages[1], 9, "86, 120"};
+  const auto has = [&](int major, int minor, int driver = 13000) {
+    return has_machine_code(kTwo, {.name = "", .compute_major = major, .compute_minor = minor}, driver);
+  };
+  EXPECT_TRUE(has(8, 6));
+  EXPECT_TRUE(has(8, 9));
+  EXPECT_TRUE(has(12, 0));
+  EXPECT_FALSE(has(8, 0));
+  EXPECT_FALSE(has(9, 0));
+  EXPECT_FALSE(has(12, 0, 12090)) << "that driver reads none";
+  EXPECT_FALSE(has_machine_code({}, {}, 13000));
+}
+
 TEST_F(KernelsTest, failures_to_load_and_to_launch_name_the_function) {
   expect_failure(Kernels::load(*device_, {}), ErrorKind::unsupported, "nvcc");
   fake::fail("cuModuleLoadData", Code::out_of_memory);

@@ -31,9 +31,33 @@ def test_alone_it_says_what_is_here_and_that_nothing_is_wrong():
     assert "BROKEN" not in done.stdout
 
 
-def test_devices_are_counted_and_named():
-    said = lines_of(doctor(LD_LIBRARY_PATH=str(PROGRAM.parent / "fake_cuda")).stdout)
-    assert said["devices"] == "2, driver 12.0, Fake device 0, Fake device 1 (docs/gpu.md)"
+FAKE_CUDA = str(PROGRAM.parent / "fake_cuda")
+
+
+def test_devices_are_counted_and_described():
+    said = lines_of(doctor(LD_LIBRARY_PATH=FAKE_CUDA).stdout)
+    assert said["devices"] == "2, driver 12.0 (docs/gpu.md)"
+    built = (PROGRAM.parent / "device_kernels" / "cubins.fatbin").exists()
+    kernels = "kernels from PTX, which the driver translates at their first use" if built else "no kernels"
+    for index in range(2):
+        of_device = f"Fake device {index}, compute capability 9.0, 4 multiprocessors, 16384 MiB; {kernels}"
+        assert said[f"device {index}"] == of_device
+    assert said["device order"].startswith("host: ") and "no work on a device waits for a peer" in said["device order"]
+
+
+def test_each_rank_tries_whether_its_device_can_use_shared_memory():
+    usable = "can use shared memory where it lies: tried (cuMemHostRegister)"
+    assert lines_of(doctor(LD_LIBRARY_PATH=FAKE_CUDA).stdout)["device transfers"] == f"device 0 {usable}"
+    turned = f"LOCAL_RANK=$((1 - RANK)) exec {PROGRAM} doctor"
+    second = run("run", "-n", 2, "--", "sh", "-c", turned, LD_LIBRARY_PATH=FAKE_CUDA)
+    assert lines_of(second.stdout)["device transfers"] == f"device 1 {usable}"
+
+
+def test_a_device_that_cannot_use_shared_memory_is_no_fault():
+    done = doctor(LD_LIBRARY_PATH=FAKE_CUDA, FAKE_CUDA_FAIL="cuMemHostRegister=801")
+    said = lines_of(done.stdout)["device transfers"]
+    assert done.returncode == 0
+    assert said == "device 0 can't use shared memory where it lies: device 0: cuMemHostRegister: error 801"
 
 
 def test_kernels_for_devices_are_those_that_the_build_has():

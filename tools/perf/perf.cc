@@ -38,7 +38,9 @@ std::string memory_problem(const PerfOptions& options, bool launches) {
   if (!launches && number_in("LOCAL_RANK") != 0) return {};
   const double ranks = launches ? options.ranks : number_in("LOCAL_WORLD_SIZE", 1);
   const auto available = available_bytes();
-  const double needed = 2.0 * static_cast<double>(options.max_bytes) * ranks;
+  // For buffers of a GPU: their contents in host memory, and what the library pins.
+  const double buffers = options.device == DeviceKind::cuda ? 3 : 2;
+  const double needed = buffers * static_cast<double>(options.max_bytes) * ranks;
   if (!available || needed <= static_cast<double>(*available)) return {};
   constexpr double kGiB = 1 << 30;
   return fmt::format("{} ranks with input and output of {} bytes need {:.1f} GiB, {:.1f} GiB are free: lower -e", ranks,
@@ -59,22 +61,29 @@ Communicator join(const PerfOptions& options) {
   return init(init_options);
 }
 
-RankInfo own_info() {
+std::string host_name() {
+  char name[sizeof(RankInfo::host)] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+RankInfo own_info(const BufferMemory& memory) {
   RankInfo info;
   info.pid = ::getpid();
-  info.local_rank = static_cast<int>(number_in("LOCAL_RANK"));
-  ::gethostname(info.host, sizeof(info.host) - 1);
+  info.device = memory.device();
+  host_name().copy(info.host, sizeof(info.host) - 1);
+  memory.name().copy(info.device_name, sizeof(info.device_name) - 1);
   return info;
 }
 
 // Runs all sizes, types, operations and roots that the flags ask for, on all ranks.
 class Session {
  public:
-  Session(const PerfOptions& options, Communicator communicator)
-      : options_(options), bench_(std::move(communicator), options, options.max_bytes) {}
+  Session(const PerfOptions& options, Communicator communicator, std::unique_ptr<BufferMemory> memory)
+      : options_(options), bench_(std::move(communicator), std::move(memory), options, options.max_bytes) {}
 
   int run() {
-    report_.ranks = gather(bench_.communicator(), own_info());
+    report_.ranks = gather(bench_.communicator(), own_info(bench_.memory()));
     report_.description = bench_.communicator().describe();
     print(header(options_, report_.ranks, report_.description));
     for (int cycle = 0; options_.run_cycles == 0 || cycle < options_.run_cycles; ++cycle) run_all();
@@ -200,7 +209,7 @@ int exit_code_of(const Error& error) {
 }
 
 int fail(int code, const std::string& why) {
-  fmt::print(stderr, " .. {} pid {}: Test failure: {}\n", own_info().host, ::getpid(), why);
+  fmt::print(stderr, " .. {} pid {}: Test failure: {}\n", host_name(), ::getpid(), why);
   return code;
 }
 
@@ -214,7 +223,8 @@ int run_rank(const PerfOptions& options) {
     if (options.root >= communicator.size()) {
       return fail(kPerfInvalidUsage, fmt::format("-r {} is no rank of {}", options.root, communicator.size()));
     }
-    return Session(options, std::move(communicator)).run();
+    auto memory = BufferMemory::make(options.device, static_cast<int>(number_in("LOCAL_RANK")));
+    return Session(options, std::move(communicator), std::move(memory)).run();
   } catch (const Error& error) {
     return fail(exit_code_of(error), error.what());
   } catch (const std::bad_alloc&) {
@@ -233,6 +243,9 @@ int perf_main(const std::vector<std::string>& arguments) {
       return fail(kPerfInvalidUsage, "--plot: " + *problem);
     }
     if (const auto problem = plot_problem()) return fail(kPerfInternalError, "--plot: " + *problem);
+  }
+  if (const auto problem = BufferMemory::problem(options.device)) {
+    return fail(kPerfInvalidUsage, "--device cuda: " + *problem);
   }
   if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
     return fail(kPerfInternalError, problem);

@@ -1,9 +1,6 @@
 #include "tools/perf/perf_case.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 
 namespace qccl::tools {
 
@@ -11,10 +8,10 @@ namespace {
 
 bool has_in_place(Operation operation) { return operation && operation != Collective::all_to_all; }
 
-void run_sendrecv(Communicator& communicator, const Case& c, const Placement& p) {
+void run_sendrecv(Communicator& communicator, const Case& c, const Placement& p, std::optional<DeviceStream> stream) {
   const int next = (communicator.rank() + 1) % c.world;
   const int previous = (communicator.rank() + c.world - 1) % c.world;
-  communicator.sendrecv({p.input, c.count, c.type, next}, {p.output, c.count, c.type, previous});
+  communicator.sendrecv({p.input, c.count, c.type, next}, {p.output, c.count, c.type, previous}, {.stream = stream});
 }
 
 }  // namespace
@@ -86,41 +83,35 @@ double bus_factor(const Case& c) {
   return 1;
 }
 
-Buffer::Buffer(std::uint64_t bytes) {
-  constexpr std::uint64_t kPage = 4096;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, (bytes / kPage + 1) * kPage)));
-  if (data_ == nullptr) throw std::bad_alloc();
-}
-
-void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
-
-Placement placement_of(const Case& c, int rank, const Buffer& input, const Buffer& output) {
+Placement placement_of(const Case& c, int rank, std::byte* input, std::byte* output) {
   const std::uint64_t own = static_cast<std::uint64_t>(rank) * c.count * element_bytes(c.type);
   if (c.collective == Collective::broadcast) {
-    std::byte* buffer = !c.in_place && rank == c.root ? input.data() : output.data();
+    std::byte* buffer = !c.in_place && rank == c.root ? input : output;
     return {buffer, buffer};
   }
-  if (!c.in_place) return {input.data(), output.data()};
-  if (!has_in_place(c.collective)) return {output.data(), output.data(), input.data()};
-  if (has_input_parts(c.collective)) return {input.data(), input.data() + own};
-  if (has_output_parts(c.collective)) return {output.data() + own, output.data()};
-  return {output.data(), output.data()};
+  if (!c.in_place) return {input, output};
+  if (!has_in_place(c.collective)) return {output, output, input};
+  if (has_input_parts(c.collective)) return {input, input + own};
+  if (has_output_parts(c.collective)) return {output + own, output};
+  return {output, output};
 }
 
-CallOptions call_options(const Case& c, Algorithm algorithm, int rank) {
-  CallOptions options{.op = c.op, .premul_factor = premul_factor_of(rank), .root = c.root, .algorithm = algorithm};
+CallOptions call_options(const Case& c, Algorithm algorithm, int rank, std::optional<DeviceStream> stream) {
+  CallOptions options{
+      .op = c.op, .premul_factor = premul_factor_of(rank), .root = c.root, .algorithm = algorithm, .stream = stream};
   if (moves_compressed(c.collective) && is_compressible(c.type)) options.compression = c.compression;
   return options;
 }
 
-void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm) {
+void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm,
+                    BufferMemory& memory) {
   Placement p = placement;
   if (p.aside != nullptr) {
-    std::memcpy(p.aside, p.input, c.input_count() * element_bytes(c.type));
+    memory.copy(p.aside, p.input, c.input_count() * element_bytes(c.type));
     p.input = p.aside;
   }
-  if (c.collective == kSendrecv) return run_sendrecv(communicator, c, p);
-  const CallOptions options = call_options(c, algorithm, communicator.rank());
+  if (c.collective == kSendrecv) return run_sendrecv(communicator, c, p, memory.stream());
+  const CallOptions options = call_options(c, algorithm, communicator.rank(), memory.stream());
   switch (*c.collective) {
     case Collective::all_reduce: return communicator.all_reduce(p.input, p.output, c.count, c.type, options);
     case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);

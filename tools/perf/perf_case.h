@@ -5,9 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string_view>
+
+#include "tools/perf/perf_memory.h"
 
 namespace qccl::tools {
 
@@ -53,21 +54,6 @@ std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type,
 // busbw / algbw.
 double bus_factor(const Case& c);
 
-// Page-aligned memory that is not touched before use.
-class Buffer {
- public:
-  Buffer() = default;
-  // Throws std::bad_alloc.
-  explicit Buffer(std::uint64_t bytes);
-  std::byte* data() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> data_;
-};
-
 // Where one rank's call reads and writes.
 struct Placement {
   std::byte* input;
@@ -78,16 +64,17 @@ struct Placement {
 // `input` and `output` are as large as the largest case needs. A broadcast is in place on every
 // rank: out of place, the root's buffer is the input and the other ranks' the output. all_to_all and
 // sendrecv have no in-place form: their input lies in the output and is first copied to `aside`.
-Placement placement_of(const Case& c, int rank, const Buffer& input, const Buffer& output);
+Placement placement_of(const Case& c, int rank, std::byte* input, std::byte* output);
 
 // A rank's factor in premul_sum, as nccl-tests has it: products are exact.
 constexpr double premul_factor_of(int rank) { return rank % 2 == 0 ? 1 : 2; }
 
 // The options of the collective as `rank` calls it. The call requests compression for operations that move data;
-// reductions use the communicator's default, if they are large enough.
-CallOptions call_options(const Case& c, Algorithm algorithm, int rank);
+// reductions use the communicator's default, if they are large enough. `stream`: see BufferMemory.
+CallOptions call_options(const Case& c, Algorithm algorithm, int rank, std::optional<DeviceStream> stream);
 
-// Blocks; throws qccl::Error.
-void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm);
+// `memory` has the buffers. Blocks; throws qccl::Error.
+void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm,
+                    BufferMemory& memory);
 
 }  // namespace qccl::tools

@@ -50,19 +50,20 @@ int iterations_in_range(const Case& c) {
 
 }  // namespace
 
-Bench::Bench(Communicator communicator, const PerfOptions& options, std::uint64_t largest_bytes)
-    : communicator_(std::move(communicator)), options_(options) {
+Bench::Bench(Communicator communicator, std::unique_ptr<BufferMemory> memory, const PerfOptions& options,
+             std::uint64_t largest_bytes)
+    : memory_(std::move(memory)), communicator_(std::move(communicator)), options_(options) {
   const auto world = static_cast<std::uint64_t>(communicator_.size());
   const bool parts_in = has_input_parts(options.collective);
   const bool parts_out = has_output_parts(options.collective);
-  input_ = Buffer(parts_out && !parts_in ? largest_bytes / world : largest_bytes);
-  output_ = Buffer(parts_in && !parts_out ? largest_bytes / world : largest_bytes);
+  input_ = memory_->allocate(parts_out && !parts_in ? largest_bytes / world : largest_bytes);
+  output_ = memory_->allocate(parts_in && !parts_out ? largest_bytes / world : largest_bytes);
 }
 
 Effective Bench::effective(const Case& c) const {
   Effective effective;
   if (c.collective == kSendrecv) return effective;
-  const CallOptions call = call_options(c, options_.algorithm, communicator_.rank());
+  const CallOptions call = call_options(c, options_.algorithm, communicator_.rank(), memory_->stream());
   effective.compression = communicator_.effective_compression(*c.collective, c.count, c.type, call);
   effective.algorithm = communicator_.effective_algorithm(*c.collective, c.count, c.type, call);
   return effective;
@@ -73,9 +74,13 @@ Inputs Bench::prepare(const Case& c, const Effective& effective) {
   const Inputs inputs(c, effective.is_lossy(), ++salt_);
   const Placement placement = placement_on_rank(c);
   constexpr int kPoison = 0xA5;
-  std::memset(placement.output, kPoison, c.output_count() * element_bytes(c.type));
+  const std::uint64_t output_bytes = c.output_count() * element_bytes(c.type);
+  std::memset(memory_->contents(placement.output, output_bytes), kPoison, output_bytes);
+  memory_->put(placement.output, output_bytes);
   if (!c.has_input(rank)) return inputs;
-  inputs.write(rank, 0, c.input_count(), placement.input);
+  const std::uint64_t input_bytes = c.input_count() * element_bytes(c.type);
+  inputs.write(rank, 0, c.input_count(), memory_->contents(placement.input, input_bytes));
+  memory_->put(placement.input, input_bytes);
   return inputs;
 }
 
@@ -84,7 +89,7 @@ void Bench::run_untimed(const Case& c, int calls, bool with_barriers) {
   const Placement placement = placement_on_rank(c);
   for (int i = 0; i < calls; ++i) {
     if (with_barriers) communicator_.barrier();
-    run_collective(communicator_, c, placement, options_.algorithm);
+    call(c, placement);
   }
 }
 
@@ -101,7 +106,7 @@ Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) 
     const Traffic before = communicator_.traffic();
     auto start = Clock::now();
     for (; i < end; ++i) {
-      run_collective(communicator_, c, placement, options_.algorithm);
+      call(c, placement);
       const auto now = Clock::now();
       timing.microseconds.push_back(std::chrono::duration<double, std::micro>(now - start).count());
       start = now;
@@ -165,8 +170,9 @@ void Bench::check_as_is(const Case& c, Measurement& m) {
   const Placement placement = placement_on_rank(c);
   for (int i = 0; i < options_.check_iterations; ++i) {
     const Inputs inputs = prepare(c, m.effective);
-    run_collective(communicator_, c, placement, options_.algorithm);
-    const auto results = gather(communicator_, check_output(c, m.effective, inputs, rank, placement.output));
+    call(c, placement);
+    const std::byte* const output = memory_->get(placement.output, c.output_count() * element_bytes(c.type));
+    const auto results = gather(communicator_, check_output(c, m.effective, inputs, rank, output));
     for (const CheckResult& result : results) {
       m.wrong += result.wrong;
       m.largest_error = std::max(m.largest_error, result.largest_error);

@@ -11,6 +11,7 @@
 #include "tools/perf/perf_bound.h"
 #include "tools/perf/perf_case.h"
 #include "tools/perf/perf_inputs.h"
+#include "tools/perf/perf_memory.h"
 #include "tools/perf/perf_options.h"
 
 namespace qccl::tools {
@@ -47,10 +48,12 @@ std::vector<T> gather(Communicator& communicator, const T& mine) {
 
 class Bench {
  public:
-  // Buffers for cases of up to `largest_bytes`. Throws std::bad_alloc.
-  Bench(Communicator communicator, const PerfOptions& options, std::uint64_t largest_bytes);
+  // Takes buffers for cases of up to `largest_bytes` from `memory`. Throws std::bad_alloc or qccl::Error.
+  Bench(Communicator communicator, std::unique_ptr<BufferMemory> memory, const PerfOptions& options,
+        std::uint64_t largest_bytes);
 
   Communicator& communicator() { return communicator_; }
+  const BufferMemory& memory() const { return *memory_; }
   // Collective. Throws qccl::Error.
   void warm_up(const Case& c) { run_untimed(c, options_.warmup_iterations, false); }
   Measurement measure(const Case& c);
@@ -63,6 +66,9 @@ class Bench {
 
   Effective effective(const Case& c) const;
   Placement placement_on_rank(const Case& c) const { return placement_of(c, communicator_.rank(), input_, output_); }
+  void call(const Case& c, const Placement& placement) {
+    run_collective(communicator_, c, placement, options_.algorithm, *memory_);
+  }
   // Writes new inputs and fills the output with other values, so that the call must write it.
   Inputs prepare(const Case& c, const Effective& effective);
   Timing time_iterations(const Case& c, const Effective& effective);
@@ -72,10 +78,11 @@ class Bench {
   void check(Case c, Measurement& m);
   void check_as_is(const Case& c, Measurement& m);
 
+  const std::unique_ptr<BufferMemory> memory_;  // outlives the communicator, which closes first
   Communicator communicator_;
   const PerfOptions& options_;
-  Buffer input_;
-  Buffer output_;
+  std::byte* input_;
+  std::byte* output_;
   std::uint64_t salt_ = 0;
 };
 

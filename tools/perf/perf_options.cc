@@ -28,6 +28,8 @@ const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},      {"prod", ReduceOp::pr
                               {"max", ReduceOp::max},      {"avg", ReduceOp::avg},    {"mulsum", ReduceOp::premul_sum},
                               {"band", ReduceOp::bit_and}, {"bor", ReduceOp::bit_or}, {"bxor", ReduceOp::bit_xor}};
 
+const Names<DeviceKind> kDevices = {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}};
+
 constexpr const char* kFooter =
     R"(COLLECTIVE is all_reduce, broadcast, all_gather, reduce_scatter, reduce, gather, scatter, all_to_all
 (or alltoall), sendrecv, in which every rank sends to the next, or barrier, which has one row without a
@@ -40,6 +42,9 @@ per operation (mean over ranks, headers included); how many times smaller the pa
 uncompressed run of the same algorithm; the largest error against an exact reduction; the largest
 allowed error. Uncompressed results must be exact, averages within 2 ulp, compressed results within the
 codec's stated bound, and all ranks must hold the same bits. #wrong counts elements.
+
+With --device cuda the buffers are in the memory of NVIDIA GPUs, where rank r of a host takes GPU r modulo their
+number, and each rank's calls name a stream of its own (docs/gpu.md). Checks copy the results back.
 
 With --compression sums and averages are compressed by the library's rules, from 64 KiB on; all_gather,
 all_to_all and broadcast at every size, because each call then asks for it. With several codecs each has
@@ -57,6 +62,7 @@ Examples:
   qccl perf all_gather -b 1M -e 64M -f 4 -g 4 --compression none --compression minmax:bits=8
   qccl perf broadcast -b 1M -e 8M -i 1M -d all -g 2 --transport tcp --json broadcast.json
   RING_ALLREDUCE_VERSION=new BITS=8 all_reduce_perf -b 4 -e 1G -d float -f 2 -n 5 -w 1 -g 4
+  qccl perf all_reduce -b 64K -e 256M -f 4 -g 2 --device cuda --compression none,minmax:bits=8
   qccl run -n 4 -- qccl perf all_gather -b 1M -e 32M -f 2
 )";
 
@@ -199,6 +205,8 @@ void add_own_flags(CLI::App& app, PerfOptions& options) {
          "What is sent: none, cast:type=bf16, minmax:bits=4,bucket_size=1024 (default: QCCL_COMPRESSION's). "
          "Several, given apart or with commas or semicolons between, get a table each")
       ->allow_extra_args(false);
+  add_named(app, "--device", options.device, kDevices,
+            "Where buffers are: cpu (default) or cuda, which is a GPU's memory");
   add_link_flags(app, options.job);
   app.add_option("-J,--json,--output_file", options.json_file, "Write the results to this file as well");
   app.add_option("--plot", options.plot_file,
@@ -217,7 +225,7 @@ struct FixedFlag {
 constexpr FixedFlag kFixedFlags[] = {
     {"-t,--nthreads", 1, "a rank is a process of its own: use -g"},
     {"-m,--agg_iters", 1, "operations are not aggregated"},
-    {"-y,--stream_null", 0, "there are no CUDA streams"},
+    {"-y,--stream_null", 0, "with --device cuda each rank has a stream of its own"},
     {"-G,--cudagraph", 0, "there are no CUDA graphs"},
     {"-C,--report_cputime", 0, "an operation's time is what the caller waits"},
     {"-R,--local_register", 0, "buffers are not registered"},

@@ -41,8 +41,9 @@ struct PerfOptions {
   std::vector<DataType> types{DataType::float32};
   std::vector<ReduceOp> ops{ReduceOp::sum};
 
-  int ranks = 1;               // to start here, unless a launcher has
-  double timeout_seconds = 0;  // of each operation; 0: the library's
+  int ranks = 1;                        // to start here, unless a launcher has
+  DeviceKind device = DeviceKind::cpu;  // where buffers lie
+  double timeout_seconds = 0;           // of each operation; 0: the library's
   Algorithm algorithm = Algorithm::automatic;
   std::vector<Compression> compressions;  // a table each; empty: one table with the environment's compression
   JobVariables job;

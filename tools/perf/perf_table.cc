@@ -119,6 +119,8 @@ Json header_object(const PerfOptions& options, const PerfReport& report) {
   header["host"] = report.ranks[0].host;
   header["ranks"] = report.ranks.size();
   header["transport"] = options.job.transport.empty() ? "auto" : options.job.transport;
+  header["device"] = options.device == DeviceKind::cuda ? "cuda" : "cpu";
+  header["device_name"] = report.ranks[0].device_name;
   header["communicator"] = report.description;
   header["options"] = options_object(options);
   return header;
@@ -151,8 +153,8 @@ std::string header(const PerfOptions& options, const std::vector<RankInfo>& rank
       options.ranks, options.min_bytes, options.max_bytes, step_text(options), options.warmup_iterations,
       options.iterations, options.check_iterations);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [0000:00:00] CPU\n", rank, 0,
-                        ranks[rank].pid, ranks[rank].host, ranks[rank].local_rank);
+    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [0000:00:00] {}\n", rank, 0,
+                        ranks[rank].pid, ranks[rank].host, ranks[rank].device, ranks[rank].device_name);
   }
   return text + fmt::format("#\n# QCCL: {}\n#\n", description);
 }

@@ -14,7 +14,8 @@ namespace qccl::tools {
 // A rank's description of itself.
 struct RankInfo {
   int pid = 0;
-  int local_rank = 0;
+  int device = 0;
+  char device_name[64] = {};
   char host[64] = {};
 };
 

@@ -8,6 +8,7 @@
 #include "comm/context.h"
 #include "device/device.h"
 #include "device/kernel_images.h"
+#include "device/kernels.h"
 #include "kernels/simd.h"
 #include "os/memory.h"
 #include "os/net/socket.h"
@@ -233,15 +234,49 @@ void describe_device_kernels(Findings& found) {
   found.fact("device kernels", text + " (docs/gpu.md)");
 }
 
-void describe_devices(Findings& found) {
+void describe_device(const device::Runtime& runtime, int index, Findings& found) {
+  const auto read = runtime.traits(index);
+  const std::string topic = fmt::format("device {}", index);
+  if (!read.ok()) return found.warning(topic, read.error().message, "see whether nvidia-smi shows the device");
+  const device::Traits& traits = read.value();
+  const device::KernelImages images = device::built_in_kernels();
+  const bool is_ready = device::has_machine_code(images, traits, runtime.driver_number());
+  found.fact(topic,
+             fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}; {}", traits.name, traits.compute_major,
+                         traits.compute_minor, traits.multiprocessors, amount(traits.memory_bytes),
+                         images.empty() ? "no kernels"
+                         : is_ready     ? "kernels in machine code"
+                                        : "kernels from PTX, which the driver translates at their first use"));
+}
+
+// Whether a device can use memory that ranks of a host share.
+Status try_registration(device::Runtime& runtime, int index) {
+  constexpr std::size_t kTried = std::size_t{2} << 20;
+  QCCL_ASSIGN(const device::Device* const device, runtime.device(index));
+  QCCL_ASSIGN(const os::SharedMemory shared, os::create_shared_memory("qccl-registration", kTried));
+  QCCL_ASSIGN(const auto registration, device::Registration::make(*device, shared.mapping.data(), kTried));
+  return {};
+}
+
+void describe_registration(device::Runtime& runtime, int index, Findings& found) {
+  const Status tried = try_registration(runtime, index);
+  found.fact("device transfers",
+             tried.ok()
+                 ? fmt::format("device {} can use shared memory where it lies: tried (cuMemHostRegister)", index)
+                 : fmt::format("device {} can't use shared memory where it lies: {}", index, tried.error().message));
+}
+
+// `local_rank`: each rank looks closely at one device, because that takes some of its memory.
+void describe_devices(int local_rank, Findings& found) {
   const auto runtime = device::Runtime::open();
   if (!runtime.ok()) return found.fact("devices", "none: " + runtime.error().message);
-  std::string text = fmt::format("{}, driver {}", runtime.value()->device_count(), runtime.value()->driver_version());
-  for (int index = 0; index < runtime.value()->device_count(); ++index) {
-    const auto name = runtime.value()->device_name(index);
-    text += fmt::format(", {}", name.ok() ? name.value() : name.error().message);
-  }
-  found.fact("devices", text + " (docs/gpu.md)");
+  const int devices = runtime.value()->device_count();
+  found.fact("devices", fmt::format("{}, driver {} (docs/gpu.md)", devices, runtime.value()->driver_version()));
+  for (int index = 0; index < devices; ++index) describe_device(*runtime.value(), index, found);
+  if (devices > 0) describe_registration(*runtime.value(), std::max(local_rank, 0) % devices, found);
+  found.fact("device order",
+             "host: a call on device memory ends once its result is final, and no work on a device waits for a peer; "
+             "there is no order in which streams wait");
 }
 
 }  // namespace
@@ -265,7 +300,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   describe_memory(membership, transport, found);
   describe_files(membership, settings.ok() ? settings.value().options.connections : std::nullopt, found);
   describe_tcp(found);
-  describe_devices(found);
+  describe_devices(membership.local_rank, found);
   describe_device_kernels(found);
   return std::move(found.list);
 }

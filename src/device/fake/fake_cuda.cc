@@ -9,6 +9,10 @@
 namespace qccl::device::fake {
 namespace {
 
+constexpr std::size_t kMemoryBytes = std::size_t{16} << 30;  // of a device
+
+bool is_host_memory(Kind kind) { return kind == Kind::pinned || kind == Kind::registered; }
+
 const void* pointer(DevicePointer address) { return reinterpret_cast<const void*>(address); }
 
 // ---- the driver's functions
@@ -24,6 +28,7 @@ Code get_error_name(Code code, const char** name) {
   switch (code) {
     case Code::invalid_value: *name = "CUDA_ERROR_INVALID_VALUE"; return Code::success;
     case Code::out_of_memory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return Code::success;
+    case Code::already_registered: *name = "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"; return Code::success;
     case Code::no_device: *name = "CUDA_ERROR_NO_DEVICE"; return Code::success;
     default: return Code::invalid_value;
   }
@@ -48,6 +53,20 @@ Code device_get(int* device, int index) {
 
 Code device_get_name(char* name, int length, int device) {
   std::strncpy(name, ("Fake device " + std::to_string(device)).c_str(), static_cast<std::size_t>(length));
+  return Code::success;
+}
+
+Code device_get_attribute(int* value, DeviceAttribute attribute, int) {
+  switch (attribute) {
+    case DeviceAttribute::multiprocessors: *value = 4; return Code::success;
+    case DeviceAttribute::compute_major: *value = 9; return Code::success;
+    case DeviceAttribute::compute_minor: *value = 0; return Code::success;
+  }
+  return Code::invalid_value;
+}
+
+Code device_total_mem(std::size_t* bytes, int) {
+  *bytes = kMemoryBytes;
   return Code::success;
 }
 
@@ -128,6 +147,50 @@ Code event_query(CUevent_st* event) {
   return happened ? Code::success : Code::not_ready;
 }
 
+Code mem_alloc(DevicePointer* memory, std::size_t bytes) {
+  int device = 0;
+  const Code code = driver().begin("cuMemAlloc", device);
+  if (code != Code::success) return code;
+  if (bytes == 0) return Code::invalid_value;
+  if (bytes > kMemoryBytes - driver().allocated_bytes(device)) return Code::out_of_memory;
+  *memory = reinterpret_cast<DevicePointer>(driver().allocate(Kind::device, bytes, device));
+  return Code::success;
+}
+
+Code mem_free(DevicePointer memory) {
+  int device = 0;
+  const Code code = driver().begin("cuMemFree", device);
+  if (code != Code::success) return code;
+  const auto found = driver().find(pointer(memory), 0);
+  const bool is_devices = found != nullptr && found->kind == Kind::device;
+  const bool freed = is_devices && driver().free(reinterpret_cast<void*>(memory));
+  return freed ? Code::success : driver().misuse("cuMemFree of other memory");
+}
+
+Code mem_get_info(std::size_t* free, std::size_t* total) {
+  int device = 0;
+  const Code code = driver().begin("cuMemGetInfo", device);
+  *total = kMemoryBytes;
+  *free = kMemoryBytes - driver().allocated_bytes(device);
+  return code;
+}
+
+Code mem_host_register(void* memory, std::size_t bytes, unsigned int) {
+  int device = 0;
+  const Code code = driver().begin("cuMemHostRegister", device);
+  if (code != Code::success) return code;
+  return driver().add_registered(memory, bytes, device) ? Code::success : Code::already_registered;
+}
+
+Code mem_host_unregister(void* memory) {
+  int device = 0;
+  const Code code = driver().begin("cuMemHostUnregister", device);
+  if (code != Code::success) return code;
+  const auto found = driver().find(memory, 0);
+  const bool is_registered = found != nullptr && found->kind == Kind::registered && driver().free(memory);
+  return is_registered ? Code::success : driver().misuse("cuMemHostUnregister of other memory");
+}
+
 Code mem_host_alloc(void** memory, std::size_t bytes, unsigned int) {
   int device = 0;
   const Code code = driver().begin("cuMemHostAlloc", device);
@@ -178,6 +241,18 @@ Code memcpy_htod_async(DevicePointer target, const void* source, std::size_t byt
   return copy_async("cuMemcpyHtoDAsync", {pointer(target), host, bytes, false}, stream);
 }
 
+Code memcpy_dtod_async(DevicePointer target, DevicePointer source, std::size_t bytes, CUstream_st* handle) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuMemcpyDtoDAsync", handle, code);
+  if (stream == nullptr) return code;
+  const auto to = driver().find(pointer(target), bytes);
+  const auto from = driver().find(pointer(source), bytes);
+  if (to == nullptr || from == nullptr)
+    return driver().misuse("cuMemcpyDtoDAsync with memory that is not the device's");
+  stream->add([=] { std::memmove(to->storage_of(target), from->storage_of(source), bytes); });
+  return Code::success;
+}
+
 Code pointer_get_attributes(unsigned int count, PointerAttribute* attributes, void** values, DevicePointer memory) {
   int device = 0;
   if (const Code code = driver().begin("cuPointerGetAttributes", device); code != Code::success) return code;
@@ -186,7 +261,7 @@ Code pointer_get_attributes(unsigned int count, PointerAttribute* attributes, vo
     switch (attributes[i]) {
       case PointerAttribute::memory_type: {
         const MemoryType known =
-            found != nullptr && found->kind == Kind::pinned ? MemoryType::host : MemoryType::device;
+            found != nullptr && is_host_memory(found->kind) ? MemoryType::host : MemoryType::device;
         *static_cast<MemoryType*>(values[i]) = found == nullptr ? MemoryType::unknown : known;
         break;
       }
@@ -214,6 +289,8 @@ const std::map<std::string, void*>& functions() {
       {"cuDeviceGetCount", address_of(device_get_count)},
       {"cuDeviceGet", address_of(device_get)},
       {"cuDeviceGetName", address_of(device_get_name)},
+      {"cuDeviceGetAttribute", address_of(device_get_attribute)},
+      {"cuDeviceTotalMem", address_of(device_total_mem)},
       {"cuDevicePrimaryCtxRetain", address_of(device_primary_ctx_retain)},
       {"cuDevicePrimaryCtxRelease", address_of(device_primary_ctx_release)},
       {"cuCtxPushCurrent", address_of(ctx_push_current)},
@@ -227,10 +304,16 @@ const std::map<std::string, void*>& functions() {
       {"cuEventDestroy", address_of(event_destroy)},
       {"cuEventRecord", address_of(event_record)},
       {"cuEventQuery", address_of(event_query)},
+      {"cuMemAlloc", address_of(mem_alloc)},
+      {"cuMemFree", address_of(mem_free)},
+      {"cuMemGetInfo", address_of(mem_get_info)},
+      {"cuMemHostRegister", address_of(mem_host_register)},
+      {"cuMemHostUnregister", address_of(mem_host_unregister)},
       {"cuMemHostAlloc", address_of(mem_host_alloc)},
       {"cuMemFreeHost", address_of(mem_free_host)},
       {"cuMemcpyDtoHAsync", address_of(memcpy_dtoh_async)},
       {"cuMemcpyHtoDAsync", address_of(memcpy_htod_async)},
+      {"cuMemcpyDtoDAsync", address_of(memcpy_dtod_async)},
       {"cuModuleLoadData", address_of(module_load_data)},
       {"cuModuleUnload", address_of(module_unload)},
       {"cuModuleGetFunction", address_of(module_get_function)},

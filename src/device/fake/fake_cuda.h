@@ -10,6 +10,8 @@
 //
 // Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
 // or memory that are not alive. Each is refused and noted.
+//
+// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does.
 #pragma once
 
 #include <chrono>
@@ -41,7 +43,7 @@ std::size_t live_objects();
 
 // ---- what a program does with the CUDA runtime
 
-enum class Kind { device, managed, pinned };
+enum class Kind { device, managed, pinned, registered };
 void* allocate(Kind kind, std::size_t bytes, int device = 0);
 void free(void* memory);
 

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+
+#include "base/options.h"
 
 CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay)
     : device_(device), longest_delay_(longest_delay), random_(seed), thread_([this] { run(); }) {}
@@ -74,7 +77,7 @@ std::byte* make_storage(std::size_t bytes) {
 // An item may still use it when the program frees it: the bytes live as long as the last item.
 void free_allocation(Allocation* allocation) {
   if (allocation->address != allocation->storage) ::munmap(allocation->address, pages(allocation->bytes));
-  std::free(allocation->storage);
+  if (allocation->kind != Kind::registered) std::free(allocation->storage);
   delete allocation;
 }
 
@@ -89,6 +92,10 @@ FakeDriver& driver() {
 FakeDriver::FakeDriver() {
   for (int device = 0; device < kDevices; ++device) contexts_[device].device = device;
   default_stream_ = std::make_unique<CUstream_st>(0, 0, longest_delay_);
+  const std::string failing = environment("FAKE_CUDA_FAIL").value_or("");
+  const std::size_t end = failing.find('=');
+  if (end != std::string::npos)
+    order_failure(failing.substr(0, end), static_cast<Code>(std::stoi(failing.substr(end + 1))), 0);
 }
 
 Code Faults::misuse(const std::string& what) {
@@ -254,6 +261,27 @@ void* FakeDriver::allocate(Kind kind, std::size_t bytes, int device) {
   const std::lock_guard lock(mutex_);
   allocations_[address] = {new Allocation{kind, device, bytes, address, storage}, free_allocation};
   return address;
+}
+
+bool FakeDriver::add_registered(void* memory, std::size_t bytes, int device) {
+  auto* const address = static_cast<std::byte*>(memory);
+  const std::lock_guard lock(mutex_);
+  const auto after = allocations_.lower_bound(address + bytes);
+  if (after != allocations_.begin()) {
+    const Allocation& before = *std::prev(after)->second;
+    if (before.address + before.bytes > address) return false;
+  }
+  allocations_[address] = {new Allocation{Kind::registered, device, bytes, address, address}, free_allocation};
+  return true;
+}
+
+std::size_t FakeDriver::allocated_bytes(int device) {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [address, allocation] : allocations_) {
+    if (allocation->kind == Kind::device && allocation->device == device) bytes += allocation->bytes;
+  }
+  return bytes;
 }
 
 bool FakeDriver::free(void* memory) {

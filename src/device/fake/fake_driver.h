@@ -71,6 +71,10 @@ struct Allocation {
   std::size_t bytes;
   std::byte* address;
   std::byte* storage;
+
+  std::byte* storage_of(DevicePointer memory) const {
+    return storage + (memory - reinterpret_cast<DevicePointer>(address));
+  }
 };
 
 // The program's misuses, and failures to order. Thread-safe.
@@ -137,6 +141,10 @@ class FakeDriver : public Faults, public Modules {
   bool destroy(CUevent_st* event);
   void* allocate(Kind kind, std::size_t bytes, int device);
   bool free(void* memory);
+  // Memory of the program's that a device may use, until free(). False if some of it is known already.
+  bool add_registered(void* memory, std::size_t bytes, int device);
+  // Of a device's memory that is allocated.
+  std::size_t allocated_bytes(int device);
   // The allocation that contains the range; null if there is none.
   std::shared_ptr<Allocation> find(const void* memory, std::size_t bytes);
   void set_delays(std::uint64_t seed, std::chrono::microseconds longest);

@@ -1,0 +1,41 @@
+// Where a rank's buffers lie: in host memory, or in the memory of a GPU, with a stream of their own.
+#pragma once
+
+#include <qccl/qccl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace qccl::tools {
+
+enum class DeviceKind { cpu, cuda };
+
+// One thread at a time.
+class BufferMemory {
+ public:
+  // `local_rank` selects the GPU: several ranks may share one. Throws qccl::Error without a driver or a GPU.
+  static std::unique_ptr<BufferMemory> make(DeviceKind kind, int local_rank);
+  // The reason if there is no memory of this kind here, else nothing.
+  static std::optional<std::string> problem(DeviceKind kind);
+  virtual ~BufferMemory() = default;
+
+  // Page-aligned memory that is not touched before use and lives as long as this. Throws std::bad_alloc or qccl::Error.
+  virtual std::byte* allocate(std::uint64_t bytes) = 0;
+  // Of calls on these buffers; unset for host memory.
+  virtual std::optional<DeviceStream> stream() const = 0;
+  virtual int device() const = 0;
+  virtual std::string name() const = 0;
+
+  // Host memory for the contents of a buffer, which put() then brings there. One buffer at a time.
+  virtual std::byte* contents(std::byte* buffer, std::uint64_t bytes) = 0;
+  virtual void put(std::byte* buffer, std::uint64_t bytes) = 0;
+  // The buffer's contents in host memory, until the next call.
+  virtual const std::byte* get(const std::byte* buffer, std::uint64_t bytes) = 0;
+  // A copy that later calls on the buffers see; it may return earlier.
+  virtual void copy(std::byte* target, const std::byte* source, std::uint64_t bytes) = 0;
+};
+
+}  // namespace qccl::tools

@@ -42,8 +42,8 @@ LONG_PARAMETER_LISTS = {
     "src/comm/communicator.cc Communicator::all_to_all_v": 6,
     "src/comm/communicator.cc Communicator::all_to_all_v_async": 6,
     "src/device/fake/fake_kernels.cc launch_kernel": 11,
-    "tests/torch/device/fake_device.cc empty": 6,
-    "tests/torch/device/fake_device.cc empty_strided": 6,
+    "tests/torch/device/fake_operators.cc empty": 6,
+    "tests/torch/device/fake_operators.cc empty_strided": 6,
 }
 
 # Files that may be longer, with the reason, for example tables.

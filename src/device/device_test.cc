@@ -102,6 +102,16 @@ TEST_F(DeviceTest, registered_memory_is_pinned_until_the_registration_ends) {
   expect_failure(Registration::make(*device_, own.data(), kBytes), ErrorKind::resource_exhausted, "cuMemHostRegister");
 }
 
+TEST_F(DeviceTest, null_is_the_default_stream_of_the_device_of_the_event) {
+  Device* const other = runtime_->device(1).take_or_throw();
+  const auto event = Event::create(*other).take_or_throw();
+  fake::hold(fake::default_stream(1));
+  event->record(nullptr).take_or_throw();
+  EXPECT_FALSE(event->has_happened().take_or_throw());
+  fake::release(fake::default_stream(1));
+  wait_for(*event);
+}
+
 TEST_F(DeviceTest, an_event_happens_when_the_work_before_it_has_ended) {
   CUstream_st* const program = fake::make_stream();
   const auto event = Event::create(*device_).take_or_throw();

@@ -41,12 +41,12 @@ Code get_error_string(Code code, const char** text) {
 }
 
 Code device_get_count(int* count) {
-  *count = kDevices;
+  *count = driver().device_count();
   return Code::success;
 }
 
 Code device_get(int* device, int index) {
-  if (index < 0 || index >= kDevices) return Code::invalid_device;
+  if (index < 0 || index >= driver().device_count()) return Code::invalid_device;
   *device = index;
   return Code::success;
 }
@@ -338,6 +338,15 @@ void free(void* memory) {
   if (!driver().free(memory)) static_cast<void>(driver().misuse("the test frees memory that is not the fake's"));
 }
 
+void set_device_count(int devices) { driver().set_device_count(devices); }
+int device_count() { return driver().device_count(); }
+
+bool is_pinned(const void* memory) {
+  const auto found = driver().find(memory, 1);
+  return found != nullptr && found->kind == Kind::pinned;
+}
+
+CUstream_st* default_stream(int device) { return driver().default_stream(device); }
 CUstream_st* make_stream(int device) { return driver().make_stream(device, false); }
 std::vector<CUstream_st*> library_streams() { return driver().library_streams(); }
 void destroy(CUstream_st* stream) { static_cast<void>(driver().destroy(stream)); }

@@ -26,7 +26,12 @@
 namespace qccl::device::fake {
 
 inline constexpr std::byte kPoison{0xDB};
-inline constexpr int kDevices = 2;
+inline constexpr int kDevices = 2;  // unless a test asks for more
+inline constexpr int kMostDevices = 8;
+
+// Call it before the library sees the devices.
+void set_device_count(int devices);
+int device_count();
 
 // Of the streams made from now on.
 void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
@@ -46,9 +51,12 @@ std::size_t live_objects();
 enum class Kind { device, managed, pinned, registered };
 void* allocate(Kind kind, std::size_t bytes, int device = 0);
 void free(void* memory);
+bool is_pinned(const void* memory);
 
 // A held stream runs no items until release(); a capturing one can't be used.
 CUstream_st* make_stream(int device = 0);
+// A program may also give the library null for it.
+CUstream_st* default_stream(int device);
 void destroy(CUstream_st* stream);
 void hold(CUstream_st* stream);
 void release(CUstream_st* stream);

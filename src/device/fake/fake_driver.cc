@@ -65,6 +65,8 @@ void CUstream_st::run() {
 namespace qccl::device::fake {
 namespace {
 
+constexpr std::chrono::microseconds kDefaultStreamsDelay{200};
+
 // Address ranges of devices are whole pages.
 std::size_t pages(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096; }
 
@@ -90,12 +92,30 @@ FakeDriver& driver() {
 }
 
 FakeDriver::FakeDriver() {
-  for (int device = 0; device < kDevices; ++device) contexts_[device].device = device;
-  default_stream_ = std::make_unique<CUstream_st>(0, 0, longest_delay_);
   const std::string failing = environment("FAKE_CUDA_FAIL").value_or("");
   const std::size_t end = failing.find('=');
   if (end != std::string::npos)
     order_failure(failing.substr(0, end), static_cast<Code>(std::stoi(failing.substr(end + 1))), 0);
+}
+
+Devices::Devices() {
+  for (int device = 0; device < kMostDevices; ++device) contexts_[device].device = device;
+}
+
+bool Devices::is_context(const CUctx_st* context) const {
+  return context >= contexts_ && context < contexts_ + device_count_;
+}
+
+CUstream_st* Devices::default_stream(int device) {
+  const std::lock_guard lock(mutex_);
+  auto& stream = default_streams_[static_cast<std::size_t>(device)];
+  if (stream == nullptr) stream = std::make_unique<CUstream_st>(device, 0, kDefaultStreamsDelay);
+  return stream.get();
+}
+
+bool Devices::is_default_stream(const CUstream_st* handle) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(default_streams_, [&](const auto& stream) { return stream.get() == handle; });
 }
 
 Code Faults::misuse(const std::string& what) {
@@ -170,7 +190,7 @@ CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code&
   int device = 0;
   code = begin(function, device);
   if (code != Code::success) return nullptr;
-  CUstream_st* const found = stream(handle);
+  CUstream_st* const found = stream(handle, device);
   if (found == nullptr) {
     code = misuse(std::string(function) + " of no stream");
   } else if (found->device() != device) {
@@ -182,7 +202,7 @@ CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code&
 }
 
 Code FakeDriver::push(CUctx_st* context) {
-  if (context < contexts_ || context >= contexts_ + kDevices) return misuse("cuCtxPushCurrent of no context");
+  if (!is_context(context)) return misuse("cuCtxPushCurrent of no context");
   const std::lock_guard lock(mutex_);
   current_[std::this_thread::get_id()].push_back(context);
   return Code::success;
@@ -216,9 +236,10 @@ std::vector<CUstream_st*> FakeDriver::library_streams() {
   return library_streams_;
 }
 
-CUstream_st* FakeDriver::stream(CUstream_st* handle) {
+CUstream_st* FakeDriver::stream(CUstream_st* handle, int device) {
+  if (handle == nullptr) return default_stream(device);
+  if (is_default_stream(handle)) return handle;
   const std::lock_guard lock(mutex_);
-  if (handle == nullptr) return default_stream_.get();
   return streams_.contains(handle) ? handle : nullptr;
 }
 

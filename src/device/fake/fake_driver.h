@@ -113,8 +113,26 @@ class Modules {
   std::map<CUmod_st*, std::unique_ptr<CUmod_st>> modules_;
 };
 
+// The devices' contexts and default streams. Thread-safe.
+class Devices {
+ public:
+  Devices();
+  int device_count() const { return device_count_; }
+  void set_device_count(int devices) { device_count_ = devices; }
+  CUctx_st* primary(int device) { return &contexts_[device]; }
+  bool is_context(const CUctx_st* context) const;
+  CUstream_st* default_stream(int device);
+  bool is_default_stream(const CUstream_st* handle);
+
+ private:
+  std::atomic<int> device_count_{kDevices};
+  CUctx_st contexts_[kMostDevices];
+  std::mutex mutex_;                                                        // guards what follows
+  std::array<std::unique_ptr<CUstream_st>, kMostDevices> default_streams_;  // null until used
+};
+
 // Thread-safe. One a process, as the functions of a C library have no object.
-class FakeDriver : public Faults, public Modules {
+class FakeDriver : public Faults, public Modules, public Devices {
  public:
   using Modules::destroy;
   using Modules::is_alive;
@@ -127,14 +145,13 @@ class FakeDriver : public Faults, public Modules {
   CUstream_st* usable(const char* function, CUstream_st* handle, Code& code);
 
   // ---- contexts of threads
-  CUctx_st* primary(int device) { return &contexts_[device]; }
   Code push(CUctx_st* context);
   Code pop(CUctx_st** context);
 
   // ---- objects
   CUstream_st* make_stream(int device, bool is_library);
   std::vector<CUstream_st*> library_streams();
-  CUstream_st* stream(CUstream_st* handle);  // the default stream for null; null if it is not alive
+  CUstream_st* stream(CUstream_st* handle, int device = 0);  // null: the device's default. Null if it is not alive
   bool destroy(CUstream_st* stream);
   CUevent_st* make_event();
   bool is_alive(CUevent_st* event);
@@ -152,11 +169,9 @@ class FakeDriver : public Faults, public Modules {
 
  private:
   std::mutex mutex_;  // guards what follows
-  CUctx_st contexts_[kDevices];
   std::map<std::thread::id, std::vector<CUctx_st*>> current_;
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
   std::vector<CUstream_st*> library_streams_;
-  std::unique_ptr<CUstream_st> default_stream_;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
   std::map<const std::byte*, std::shared_ptr<Allocation>> allocations_;
   std::uint64_t seed_ = 1;

@@ -4,60 +4,17 @@
 memory crashes the host that touches it, and its streams run late.
 """
 
-import importlib.util
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
+import fakecuda
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from device_ranks import DEVICE, late, needs_device, numbers, on_device
 
 import qccl
 
-DEVICE = "privateuseone:0"
-BACKEND = "cpu:qccl,privateuseone:qccl"
-EXTENSION = next(Path(__file__).resolve().parents[3].glob("build/fake_cuda/qccl_fake_device*.so"), None)
-
-pytestmark = pytest.mark.skipif(EXTENSION is None, reason="qccl_fake_device is not built")
-
-
-def fake() -> ModuleType:
-    """The fake device, loaded once in each rank: its streams are threads, which a fork would lose."""
-    if "qccl_fake_device" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("qccl_fake_device", str(EXTENSION))
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules["qccl_fake_device"] = module
-        module.set_delays(1, 10_000)  # microseconds, of torch's pool: later than the default stream, which made its own
-        torch._register_device_module("fakecuda", ModuleType("fakecuda"))
-    return sys.modules["qccl_fake_device"]
-
-
-def on_device(body: Callable[[int], Any], world: int = 2) -> list[Any]:
-    """Runs body(rank) on ranks with the fake device, whose driver must not have been misused."""
-
-    def checked(rank: int) -> Any:
-        value = body(rank)
-        assert fake().take_misuses() == []
-        return value
-
-    return run_ranks(checked, world, backend=BACKEND)
-
-
-def late(values: torch.Tensor) -> torch.Tensor:
-    """The values on the device, which get there some time after this returns."""
-    fake()
-    return values.to(DEVICE)
-
-
-def numbers(rank: int, count: int = 5000) -> torch.Tensor:
-    return torch.arange(count, dtype=torch.float32) % 101 + rank
+pytestmark = needs_device
 
 
 def test_all_reduce_adds_tensors_of_a_device():
@@ -115,17 +72,16 @@ def test_messages_go_from_device_to_device():
 
 def test_a_call_takes_what_the_current_stream_has_when_it_is_made():
     def body(rank: int) -> None:
-        device = fake()
+        device = fakecuda.load()
         tensor = late(torch.zeros(1000))
         tensor.cpu()  # waits for the zeros, which another stream writes
-        before = device.use_stream(2)
-        device.hold()
-        tensor.copy_(numbers(rank, 1000))
-        work = dist.all_reduce(tensor, async_op=True)
-        device.use_stream(before)
+        with fakecuda.stream_of(2):
+            device.hold(0, 2)
+            tensor.copy_(numbers(rank, 1000))
+            work = dist.all_reduce(tensor, async_op=True)
         time.sleep(0.05)  # a call that does not wait for its stream would end by then
         assert not work.is_completed()
-        device.release(2)
+        device.release(0, 2)
         work.wait()
         assert torch.equal(tensor.cpu(), numbers(0, 1000) + numbers(1, 1000))
 
@@ -190,7 +146,6 @@ def test_ranks_with_tensors_of_different_devices_are_told_both_calls():
 
 def test_ddp_trains_a_model_on_a_device_as_on_the_cpu():
     def body(rank: int) -> None:
-        fake()
         weights = []
         for device in ("cpu", DEVICE):
             torch.manual_seed(1)

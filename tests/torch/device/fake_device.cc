@@ -19,6 +19,7 @@ CUstream_st* handle(c10::DeviceIndex device, c10::StreamId id) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   c10::register_privateuse1_backend("fakecuda");
   module.def("set_device_count", &fake::set_device_count);
+  module.def("device_count", &fake::device_count);
   module.def("take_misuses", &fake::take_misuses);
   module.def("set_delays", [](std::uint64_t seed, int microseconds) {
     fake::set_delays(seed, std::chrono::microseconds(microseconds));

@@ -2,11 +2,12 @@
 // GPU give the backend tensors of several devices, with memory that the host can't touch, streams that run late, and
 // events.
 //
-// fake_streams.cc has devices, streams and events; fake_memory.cc memory and copies; fake_operators.cc what torch
-// computes, which it does on the CPU.
+// fake_streams.cc has devices, streams and events; fake_memory.cc memory and copies; fake_operators.cc and
+// fake_fallback.cc what torch computes, which it does on the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -37,5 +38,10 @@ at::Tensor on_cpu(const at::Tensor& tensor);
 void write(const at::Tensor& values, const at::Tensor& target);
 // Keeps the bytes that fit.
 void resize_storage(const c10::Storage& storage, std::size_t bytes);
+
+// ---- operators
+
+// A fallback of the dispatcher, and a kernel.
+void run_on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack);
 
 }  // namespace qccl::fake_device

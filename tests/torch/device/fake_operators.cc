@@ -1,7 +1,5 @@
-// Operators run on the CPU: torch's fallback copies their tensors there and back. Views and what makes, resizes and
-// copies tensors can't, and is here.
+// Operators run on the CPU (fake_fallback.cc). Views and what makes, resizes and copies tensors can't, and is here.
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -81,14 +79,6 @@ at::Tensor& set_to_tensor(at::Tensor& tensor, const at::Tensor& source) {
 
 // The fake driver keeps the bytes for as long as items of a stream use them.
 void record_stream(at::Tensor&, c10::Stream) {}
-
-void run_on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
-  at::native::cpu_fallback(operation, stack);
-}
-
-TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
-}
 
 // Torch computes these differently on devices without kernels of their own: the results should have the CPU's bits.
 constexpr const char* kAsOnCpu[] = {"native_layer_norm", "native_group_norm"};

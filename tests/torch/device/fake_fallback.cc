@@ -1,5 +1,5 @@
-// Runs an operator on the CPU, over copies that lie in memory as the device's tensors do: the results have the bits that
-// the CPU's tensors give. (torch's own fallback packs them first, and sums then add in another order.)
+// Runs an operator on the CPU, over copies that lie in memory as the device's tensors do: the results have the bits
+// that the CPU's tensors give. (torch's own fallback packs them first, and sums then add in another order.)
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 bool is_ours(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
 
-// The arguments of one call, which copies() replaces on its stack.
+// Replaces the arguments of a call on its stack, and its results.
 class CallOnCpu {
  public:
   CallOnCpu(const c10::OperatorHandle& operation, torch::jit::Stack& stack)

@@ -1,6 +1,5 @@
 """What torch builds on collectives gives on a device what it gives on the CPU, bit for bit."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch.distributed.checkpoint as checkpoint
 from device_ranks import DEVICE, needs_device, numbers, on_device
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel

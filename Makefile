@@ -13,7 +13,7 @@ PYTHON := .venv/bin/python
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
+	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--device cuda" on GPUs; ARGS="--help" lists all'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
 	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in .venv-torch-2.15.0 (3 GB)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'

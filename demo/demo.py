@@ -1,7 +1,8 @@
 """Trains a small GPT on several ranks over a slow link: uncompressed, then with 8 and 4 bits per element.
 
-The ranks are processes of this machine that talk TCP. QCCL limits what each sends to --link-rate, so that the wire is
-the bottleneck as between machines. Ends with a table, report.png and report.json.
+The ranks are processes of this machine that talk TCP; with --device cuda they train on GPUs. QCCL limits what each
+sends to --link-rate, so that the wire is the bottleneck as between machines. Ends with a table, report.png and
+report.json.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+import devices
 import report
 import text
 
@@ -41,10 +43,11 @@ def main() -> int:
     arguments = parse_arguments()
     console = Console()
     try:
+        devices.check(arguments.device)
         text.load(arguments.data)
         console.print(introduction(arguments))
         result = report.Result.collect(run(arguments, console), COMPRESSIONS, arguments.ranks, arguments.link_rate)
-    except (DemoError, text.TextError) as error:
+    except (DemoError, devices.DeviceError, text.TextError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -69,6 +72,12 @@ def parse_arguments() -> argparse.Namespace:
         help=f"what each rank may send, for example 1gbit; default {LINK_RATE}, so slow that communication is the "
         "bottleneck for a model that this machine can train; none for no limit",
     )
+    parser.add_argument(
+        "--device",
+        choices=devices.KINDS,
+        default="cpu",
+        help="cpu (default), or cuda: GPUs, dealt to the ranks in turn; several ranks share one if there are fewer",
+    )
     parser.add_argument("--data", help="text file to train on (default: the sources of Python's standard library)")
     parser.add_argument("--output", type=Path, default=HERE, help="folder of the report (default demo/)")
     arguments = parser.parse_args()
@@ -80,7 +89,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def introduction(arguments: argparse.Namespace) -> str:
-    training = f"{arguments.ranks} ranks train a small GPT on {text.describe(arguments.data)}, {arguments.steps} steps"
+    training = (
+        f"{arguments.ranks} ranks train a small GPT on {text.describe(arguments.data)}, {arguments.steps} steps, on "
+        f"{devices.describe(arguments.device, arguments.ranks)}"
+    )
     if arguments.link_rate == "none":
         return f"{training}, over TCP on an unpaced link."
     return (
@@ -106,6 +118,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 def command(arguments: argparse.Namespace, events_file: Path) -> list[str]:
     program = [sys.executable, str(HERE / "train.py"), "--steps", str(arguments.steps), "--events", str(events_file)]
+    program += ["--device", arguments.device]
     if arguments.data:
         program += ["--data", arguments.data]
     program += ["--compressions", *COMPRESSIONS.values()]
@@ -174,9 +187,10 @@ def progress_bars(console: Console, steps: int) -> Iterator[tuple[Progress, dict
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        yield progress, {
-            spec: progress.add_task(name, total=steps, start=False, loss="") for name, spec in COMPRESSIONS.items()
-        }
+        yield (
+            progress,
+            {spec: progress.add_task(name, total=steps, start=False, loss="") for name, spec in COMPRESSIONS.items()},
+        )
 
 
 def show(event: dict[str, Any], progress: Progress, tasks: dict[str, TaskID]) -> None:

@@ -7,7 +7,7 @@ per line, for demo.py to show.
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import devices
 import qccl
 import text
 from model import GPT, Shape
@@ -49,24 +50,27 @@ class Batches:
     count: int
     context: int
     generator: torch.Generator
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor]:
         starts = torch.randint(len(self.tokens) - self.context - 1, (self.count,), generator=self.generator)
         rows = torch.stack([self.tokens[start : start + self.context + 1] for start in starts]).long()
+        rows = rows.to(self.device)
         return rows[:, :-1], rows[:, 1:]
 
 
 def main() -> None:
     arguments = parse_arguments()
     torch.set_num_threads(1)
-    training, validation = text.load(arguments.data)
+    device = devices.of_rank(arguments.device)
+    texts = text.load(arguments.data)
     dist.init_process_group("qccl", timeout=TIMEOUT)
     events = Events(arguments.events)
     parameters = sum(parameter.numel() for parameter in GPT(Shape()).parameters())
     tokens_per_step = dist.get_world_size() * SEQUENCES_PER_RANK * Shape().context
     events.send("start", parameters=parameters, tokens_per_step=tokens_per_step, group=qccl.describe())
     for compression in arguments.compressions:
-        train(compression, arguments.steps, training, validation, events)
+        train(compression, arguments.steps, texts, device, events)
     events.send("end")
     dist.destroy_process_group()
 
@@ -74,29 +78,33 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data")
+    parser.add_argument("--device", choices=devices.KINDS, default="cpu")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--compressions", nargs="+", required=True)
     parser.add_argument("--events", type=Path, required=True)
     return parser.parse_args()
 
 
-def train(compression: str, steps: int, training: torch.Tensor, validation: torch.Tensor, events: Events) -> None:
+def train(
+    compression: str, steps: int, texts: tuple[torch.Tensor, torch.Tensor], device: torch.device, events: Events
+) -> None:
     """Trains a fresh model; all runs start from the same weights and see the same batches in the same order."""
     rank, shape = dist.get_rank(), Shape()
     group = dist.new_group(pg_options=qccl.Options(compression=compression))
     torch.manual_seed(SEED)
-    model = DistributedDataParallel(GPT(shape), process_group=group)
+    model = DistributedDataParallel(GPT(shape).to(device), process_group=group)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / WARM_UP_STEPS))
-    batches = Batches(training, SEQUENCES_PER_RANK, shape.context, torch.Generator().manual_seed(SEED + 1 + rank))
-    held_out = Batches(
-        validation, VALIDATION_SEQUENCES_PER_RANK, shape.context, torch.Generator().manual_seed(SEED + 1 + rank)
-    ).next()
+    batches, held_out = (
+        Batches(tokens, count, shape.context, torch.Generator().manual_seed(SEED + 1 + rank), device)
+        for tokens, count in zip(texts, (SEQUENCES_PER_RANK, VALIDATION_SEQUENCES_PER_RANK), strict=True)
+    )
+    validation = held_out.next()
 
     seconds = 0.0
     for step in range(steps + 1):
         if step % max(1, steps // VALIDATIONS) == 0 or step == steps:
-            loss = validate(model.module, held_out)
+            loss = validate(model.module, validation)
             events.send("validation", compression=compression, step=step, seconds=seconds, loss=loss)
         if step == steps:
             break

@@ -260,5 +260,5 @@ def test_ranks_learn_the_rate_of_their_line_alike_unless_it_is_given():
     assert rates[0], "a default of 10 Gbit/s is far from 0.2"
     assert rates[0] == rates[1]
     assert all(0.02 < float(rate) < 0.4 for rate, _ in rates[0]), rates
-    assert all(int(window) == 4 << 20 for _, window in rates[0]), "the least learned window holds this line's round trip"
+    assert all(int(window) == 4 << 20 for _, window in rates[0]), "the least learned window holds the line's round trip"
     assert not any("a line carries" in log for _, log in given)

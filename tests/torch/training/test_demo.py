@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "demo"))
 
+import devices  # noqa: E402
 import report  # noqa: E402
 import text  # noqa: E402
 
@@ -79,6 +81,43 @@ def test_short_run_from_launch_to_report(tmp_path):
     assert plain / eight == pytest.approx(4, rel=0.1) and plain / four == pytest.approx(8, rel=0.1)
     assert done.stdout.strip().splitlines()[-1].startswith(("4 bit trained", "8 bit trained"))
     assert (tmp_path / "report.png").exists()
+
+
+def test_gpus_that_are_not_there_are_said_in_one_line():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done = run_demo("--device", "cuda")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("demo: --device cuda: ") and done.stderr.count("\n") == 1
+    assert done.stderr.endswith(", or leave --device out to train on the processors\n")
+
+
+def test_other_devices_are_refused_with_those_there_are():
+    done = run_demo("--device", "abacus")
+    assert done.returncode == 2 and "'cpu', 'cuda'" in done.stderr
+
+
+def test_the_reason_follows_from_torch(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    reasons = ((None, "is built without CUDA: install"), ("13.0", "torch finds no GPU: see whether nvidia-smi"))
+    for version, words in reasons:
+        monkeypatch.setattr(torch.version, "cuda", version)
+        with pytest.raises(devices.DeviceError, match=words):
+            devices.check("cuda")
+    devices.check("cpu")
+
+
+def test_gpus_are_dealt_in_turn(monkeypatch):
+    current = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H200")
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    for local_rank in range(3):
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        devices.of_rank("cuda")
+    assert [str(device) for device in current] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert devices.describe("cuda", 4) == "2 of 2 GPUs (H200)"
 
 
 def test_missing_text_is_said_in_one_line():

@@ -8,7 +8,8 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak bench clean setup
+.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak bench gpu clean
+.PHONY: setup
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -70,6 +71,9 @@ soak: build-tests ## Run 10,000 random programs of mixed operations (a part of t
 bench: setup build/build.ninja ## Build all benchmarks and run the small ones; results stay in build/bench
 	@JOBS=$(JOBS) scripts/build_python.sh all qccl_benchmarks
 	@scripts/run_benchmarks.sh $(ARGS)
+
+gpu: setup ## On a machine with a GPU: compare bytes with the host's, measure, in less than ten minutes (docs/gpu.md)
+	@$(PYTHON) scripts/run_gpu.py $(ARGS)
 
 clean: ## Remove everything that was built (.venv* stay: rm -r .venv*)
 	rm -rf build build-* python/qccl/*.so .pytest_cache .ruff_cache .mypy_cache

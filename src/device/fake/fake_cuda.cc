@@ -5,6 +5,7 @@
 
 #include "device/fake/fake_driver.h"
 #include "device/fake/fake_kernels.h"
+#include "device/fake/fake_program.h"
 
 namespace qccl::device::fake {
 namespace {
@@ -162,7 +163,7 @@ Code mem_free(DevicePointer memory) {
   const Code code = driver().begin("cuMemFree", device);
   if (code != Code::success) return code;
   const auto found = driver().find(pointer(memory), 0);
-  const bool is_devices = found != nullptr && found->kind == Kind::device;
+  const bool is_devices = found != nullptr && (found->kind == Kind::device || found->kind == Kind::managed);
   const bool freed = is_devices && driver().free(reinterpret_cast<void*>(memory));
   return freed ? Code::success : driver().misuse("cuMemFree of other memory");
 }
@@ -319,6 +320,13 @@ const std::map<std::string, void*>& functions() {
       {"cuModuleGetFunction", address_of(module_get_function)},
       {"cuLaunchKernel", address_of(launch_kernel)},
       {"cuPointerGetAttributes", address_of(pointer_get_attributes)},
+      {"cuStreamSynchronize", address_of(stream_synchronize)},
+      {"cuLaunchHostFunc", address_of(launch_host_function)},
+      {"cuStreamWaitValue32", address_of(stream_wait_value)},
+      {"cuMemcpyAsync", address_of(memcpy_async)},
+      {"cuMemAllocManaged", address_of(mem_alloc_managed)},
+      {"cuStreamBeginCapture", address_of(stream_begin_capture)},
+      {"cuStreamEndCapture", address_of(stream_end_capture)},
   };
   return *kFunctions;
 }

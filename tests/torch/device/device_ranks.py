@@ -1,5 +1,6 @@
-"""Runs a function on ranks that have the fake device, whose driver must not have been misused."""
+"""Runs a function on ranks that have the fake device, whose driver must not have been misused; or on a GPU."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +13,14 @@ import torch
 import torch.distributed as dist
 from ranks import DEADLINE_SECONDS, TIMEOUT, run_processes, values_of
 
-DEVICE = "fakecuda:0"
-BACKEND = "cpu:qccl,fakecuda:qccl"
+# "cuda" runs the tests on a machine's GPU, which all ranks share (`make gpu`).
+KIND = os.environ.get("QCCL_TEST_DEVICE", fakecuda.NAME)
+IS_FAKE = KIND == fakecuda.NAME
+DEVICE = f"{KIND}:0"
+BACKEND = f"cpu:qccl,{KIND}:qccl"
 
-needs_device = pytest.mark.skipif(fakecuda.EXTENSION is None, reason="qccl_fake_device is not built")
+needs_device = pytest.mark.skipif(IS_FAKE and fakecuda.EXTENSION is None, reason="qccl_fake_device is not built")
+needs_fake = pytest.mark.skipif(not IS_FAKE, reason="only the fake device's streams can be held")
 
 
 def on_device(
@@ -35,14 +40,16 @@ def on_device(
 def _with_group(
     body: Callable[[int], Any], world: int, store_file: str, longest_delay: int, group: dict[str, Any], rank: int
 ) -> Any:
-    device = fakecuda.load(longest_delay=longest_delay)
+    device = fakecuda.load(longest_delay=longest_delay) if IS_FAKE else None
+    if device is None:
+        torch.accelerator.set_device_index(0)
     store = dist.FileStore(store_file, world)
     dist.init_process_group(
         **{"backend": BACKEND, "store": store, "rank": rank, "world_size": world, "timeout": TIMEOUT, **group}
     )
     value = body(rank)
     dist.destroy_process_group()
-    assert device.take_misuses() == []
+    assert device is None or device.take_misuses() == []
     return value
 
 

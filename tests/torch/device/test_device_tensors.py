@@ -10,7 +10,7 @@ import fakecuda
 import pytest
 import torch
 import torch.distributed as dist
-from device_ranks import DEVICE, late, needs_device, numbers, on_device
+from device_ranks import DEVICE, KIND, late, needs_device, needs_fake, numbers, on_device
 
 import qccl
 
@@ -22,7 +22,7 @@ def test_all_reduce_adds_tensors_of_a_device():
         for count in (1, 1000, 300_007):
             tensor = late(numbers(rank, count))
             dist.all_reduce(tensor)
-            assert tensor.device.type == "fakecuda"
+            assert tensor.device.type == KIND
             assert torch.equal(tensor.cpu(), numbers(0, count) + numbers(1, count))
 
     on_device(body)
@@ -70,6 +70,7 @@ def test_messages_go_from_device_to_device():
     on_device(body)
 
 
+@needs_fake
 def test_a_call_takes_what_the_current_stream_has_when_it_is_made():
     def body(rank: int) -> None:
         device = fakecuda.load()

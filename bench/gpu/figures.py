@@ -1,0 +1,88 @@
+"""The figures of gpu.json, which `make gpu` writes, and how they changed since the last one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def read(file: Path) -> Document | None:
+    """The document, or nothing if there is no readable one."""
+    try:
+        document = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def figures(document: Document) -> dict[str, float]:
+    """Every figure by a name that stays the same from run to run. "us" and "ms" are times, all others are rates."""
+    parts = document.get("parts", {})
+    found: dict[str, float] = {}
+    kernels = parts.get("kernels", {})
+    found.update({f"copy {name}": value for name, value in kernels.get("copy", {}).items() if name != "bytes"})
+    found.update({f"{name}, us": value for name, value in kernels.get("calls_us", {}).items()})
+    for place in ("pinned", "registration"):
+        for way in ("read", "write"):
+            row = kernels.get(place, {}).get(way, {})
+            found.update({f"{place} {way} {name}": value for name, value in row.items()})
+    for row in kernels.get("kernels", []):
+        for name in ("GBps", "GBps_16_blocks"):
+            found[f"{row['format']} {row['pass']} {name}"] = row[name]
+    for row in parts.get("ranks", {}).get("rows", []):
+        what = f"{row['ranks']} ranks, {row['collective']} of {row['bytes']}, {row['compression']}"
+        found[f"{what}, us"] = row["us"]
+    for row in parts.get("processes", {}).get("rows", []):
+        what = f"{row['ranks']} processes, {row['transport']}, {row['collective']} of {row['bytes']}"
+        found[f"{what}, {row['compression']}, us"] = row["us"]
+    for row in parts.get("training", {}).get("rows", []):
+        found[f"training on {row['ranks']} ranks, {row['compression']}, ms"] = row["ms"]
+    return found
+
+
+def is_time(name: str) -> bool:
+    return name.endswith((", us", ", ms"))
+
+
+def comparison(last: Document | None, now: Document, threshold: float = 0.1) -> str:
+    """What became faster or slower by more than the threshold, one line each; "" without a last document."""
+    if last is None:
+        return ""
+    if last.get("device") != now.get("device"):
+        return f"The last figures are of another GPU, {last.get('device')}: not compared.\n"
+    before, after = figures(last), figures(now)
+    lines = []
+    for name in sorted(before.keys() & after.keys()):
+        if min(before[name], after[name]) <= 0:
+            continue
+        gain = before[name] / after[name] if is_time(name) else after[name] / before[name]
+        if abs(gain - 1) > threshold:
+            lines.append(f"{gain:8.2f} times as fast: {name}: {before[name]:.3g}, now {after[name]:.3g}")
+    same = len(before.keys() & after.keys()) - len(lines)
+    return "\n".join([*lines, f"{same} figures changed by at most {threshold:.0%} since {last.get('date')}."]) + "\n"
+
+
+def problems(document: Document) -> list[str]:
+    """What makes the run a failure: parts with wrong bytes, and parts that did not end."""
+    found = []
+    for name, part in document.get("parts", {}).items():
+        if part.get("failed"):
+            found.append(f"{name}: {part['failed']}")
+        elif part.get("equal") is False:
+            found.append(f"{name}: bytes differ")
+    return found
+
+
+def summary(document: Document) -> str:
+    """A line for each part."""
+    lines = []
+    for name, part in document["parts"].items():
+        if part.get("failed"):
+            state = f"FAILED: {part['failed']}"
+        elif part.get("skipped"):
+            state = f"skipped: {part['skipped']}"
+        else:
+            state = "bytes DIFFER" if part.get("equal") is False else "ok"
+        lines.append(f"  {name:10} {part.get('seconds', 0):6.1f} s  {state}")
+    return "\n".join(lines)

@@ -1,0 +1,285 @@
+// A GPU's kernels, copies and calls of the driver: bytes against the host's, and their speed.
+//
+//   build/bench/gpu_kernels [--elements N] [--bytes N] [--samples N] [--json FILE]
+//
+// `make gpu` runs it (scripts/run_gpu.py); docs/gpu.md says what each figure means.
+#include <CLI/CLI.hpp>
+#include <thread>
+
+#include "bench/gpu/format_run.h"
+#include "device/kernel_images.h"
+#include "os/memory.h"
+
+namespace qccl::bench::gpu {
+namespace {
+
+struct Settings {
+  std::size_t elements = 100'000'000;
+  std::size_t slice_elements = 128 * 1024;
+  std::size_t bytes = std::size_t{256} << 20;
+  int samples = 5;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  std::string plant;
+  std::string json;
+};
+
+// The fake driver (src/device/fake) takes any image, and runs the kernels' bodies on the host.
+constexpr const char kNoImage[] = "none";
+device::KernelImages images_for(const device::Traits& traits) {
+  const device::KernelImages built_in = device::built_in_kernels();
+  if (!built_in.empty() || !traits.name.starts_with("Fake device")) return built_in;
+  return {kNoImage, kNoImage, 0, ""};
+}
+
+class Program {
+ public:
+  Program(device::Runtime& runtime, const Settings& settings)
+      : settings_(settings),
+        gpu_(runtime),
+        kernels_(device::Kernels::load(gpu_.device(), images_for(gpu_.traits())).take_or_throw()) {
+    document_["device"] = gpu_.traits().name;
+    document_["driver"] = runtime.driver_version();
+    document_["compute_capability"] = fmt::format("{}.{}", gpu_.traits().compute_major, gpu_.traits().compute_minor);
+    document_["multiprocessors"] = gpu_.traits().multiprocessors;
+    document_["elements"] = settings.elements;
+  }
+
+  int run() {
+    measure_copies();
+    measure_pinned();
+    measure_calls();
+    try_registration();
+    run_formats();
+    document_["equal"] = equal_;
+    write_json(settings_.json, document_);
+    return equal_ ? kEqual : kDiffers;
+  }
+
+ private:
+  unsigned full_grid() const { return 8u * static_cast<unsigned>(gpu_.traits().multiprocessors); }
+
+  void must_be_equal(bool is_equal, const std::string& what) {
+    if (is_equal) return;
+    equal_ = false;
+    say("DIFFERENT BYTES: {}", what);
+  }
+
+  double rate(double bytes, double seconds) { return bytes / 1e9 / seconds; }
+
+  // ---- copies
+
+  void measure_copies() {
+    const auto source = gpu_.memory(settings_.bytes);
+    const auto target = gpu_.memory(settings_.bytes);
+    const auto pinned = gpu_.pinned(settings_.bytes);
+    device::Stream& stream = gpu_.stream();
+    const auto of = [&](double bytes, auto copy) { return rate(bytes, gpu_.seconds(settings_.samples, copy)); };
+    const auto bytes = static_cast<double>(settings_.bytes);
+    copy_GBps_ =
+        of(2 * bytes, [&] { stream.copy_on_device(target->data(), source->data(), settings_.bytes).take_or_throw(); });
+    to_device_ =
+        of(bytes, [&] { stream.copy_to_device(target->data(), pinned->data(), settings_.bytes).take_or_throw(); });
+    to_host_ = of(bytes, [&] { stream.copy_to_host(pinned->data(), source->data(), settings_.bytes).take_or_throw(); });
+    document_["copy"] = {{"bytes", settings_.bytes},
+                         {"on_device_GBps", rounded(copy_GBps_)},
+                         {"to_device_GBps", rounded(to_device_)},
+                         {"to_host_GBps", rounded(to_host_)}};
+    say("copies: {:.3g} GB/s read and written on the device, {:.3g} GB/s to it, {:.3g} GB/s from it", copy_GBps_,
+        to_device_, to_host_);
+  }
+
+  // A kernel that copies `settings.bytes` in slices, by jobs in pinned memory.
+  class CopyKernel {
+   public:
+    CopyKernel(Program& program, const std::byte* source, std::byte* target)
+        : program_(program),
+          bytes_(program.settings_.bytes),
+          slice_bytes_(program.settings_.slice_elements * sizeof(float)),
+          count_((bytes_ + slice_bytes_ - 1) / slice_bytes_),
+          jobs_(program.gpu_.pinned(count_ * sizeof(slices::SliceJob))) {
+      for (std::size_t slice = 0; slice < count_; ++slice) {
+        const std::size_t begin = slice * slice_bytes_;
+        slices::SliceJob job{.count = static_cast<std::uint32_t>(std::min(slice_bytes_, bytes_ - begin)),
+                             .type = DataType::uint8,
+                             .source_count = 1};
+        job.moves = true;
+        job.sources[0].data = source + begin;
+        job.output = target + begin;
+        reinterpret_cast<slices::SliceJob*>(jobs_->data())[slice] = job;
+      }
+    }
+    void launch(unsigned blocks) {
+      program_.kernels_
+          ->launch(program_.gpu_.stream(), slices::Entry::own_type,
+                   reinterpret_cast<const slices::SliceJob*>(jobs_->data()), static_cast<std::uint32_t>(count_), blocks)
+          .take_or_throw();
+    }
+
+   private:
+    Program& program_;
+    const std::size_t bytes_, slice_bytes_, count_;
+    const std::unique_ptr<device::PinnedMemory> jobs_;
+  };
+
+  // Whether a kernel that writes what it reads in one of the two memories leaves the host's bytes there, and how fast
+  // it is in each direction beside the copy engine.
+  Json through_kernel(std::byte* host_memory, const std::string& what) {
+    const std::size_t bytes = settings_.bytes;
+    const auto there = gpu_.memory(bytes);
+    const std::vector<std::byte> pattern = pattern_of(bytes);
+    std::memcpy(host_memory, pattern.data(), bytes);
+    CopyKernel reads(*this, host_memory, there->data());
+    CopyKernel writes(*this, there->data(), host_memory);
+    reads.launch(full_grid());
+    gpu_.wait();
+    std::memset(host_memory, 0, bytes);
+    writes.launch(full_grid());
+    gpu_.wait();
+    must_be_equal(std::memcmp(host_memory, pattern.data(), bytes) == 0, what);
+    Json row;
+    for (const auto& [name, kernel, engine] :
+         {std::tuple{"read", &reads, to_device_}, std::tuple{"write", &writes, to_host_}}) {
+      const auto of = [&](unsigned blocks) {
+        return rate(static_cast<double>(bytes), gpu_.seconds(settings_.samples, [&] { kernel->launch(blocks); }));
+      };
+      const double full = of(full_grid());
+      const double few = of(kFewBlocks);
+      row[name] = {{"GBps", rounded(full)},
+                   {"GBps_16_blocks", rounded(few)},
+                   {"share_of_copy_engine", rounded(full / engine)},
+                   {"share_16_blocks", rounded(few / engine)}};
+      say("{}: kernels {} {:.3g} GB/s, {:.0f} % of the copy engine; {:.3g} GB/s with {} blocks", what, name, full,
+          100 * full / engine, few, kFewBlocks);
+    }
+    return row;
+  }
+
+  static std::vector<std::byte> pattern_of(std::size_t bytes) {
+    std::vector<std::byte> pattern(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) pattern[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+    return pattern;
+  }
+
+  void measure_pinned() {
+    const auto pinned = gpu_.pinned(settings_.bytes);
+    document_["pinned"] = through_kernel(pinned->data(), "pinned memory");
+  }
+
+  // ---- shared memory
+
+  void try_registration() {
+    auto shared = os::create_shared_memory("qccl-gpu", settings_.bytes).take_or_throw();
+    const auto registration = device::Registration::make(gpu_.device(), shared.mapping.data(), settings_.bytes);
+    Json& row = document_["registration"];
+    row["works"] = registration.ok();
+    if (!registration.ok()) {
+      row["why"] = registration.error().message;
+      say("shared memory: can't be registered: {}", registration.error().message);
+      return;
+    }
+    row.update(through_kernel(shared.mapping.data(), "registered shared memory"));
+  }
+
+  // ---- the driver's calls
+
+  void measure_calls() {
+    const auto device_memory = gpu_.memory(64);
+    const auto jobs = gpu_.pinned(sizeof(slices::SliceJob));
+    auto* const job = reinterpret_cast<slices::SliceJob*>(jobs->data());
+    *job = {.count = 1, .source_count = 1};
+    job->sources[0].data = device_memory->data();
+    job->output = device_memory->data();
+    const auto launch = [&] { kernels_->launch(gpu_.stream(), slices::Entry::own_type, job, 1, 1).take_or_throw(); };
+    const auto record = [&] { gpu_.event().record(gpu_.stream().handle()).take_or_throw(); };
+    const auto query = [&] { static_cast<void>(gpu_.event().has_happened().take_or_throw()); };
+    Json& row = document_["calls_us"];
+    row["launch"] = rounded(microseconds(launch));
+    row["record"] = rounded(microseconds(record));
+    row["query"] = rounded(microseconds(query));
+    row["launch_to_seen"] = rounded(microseconds([&] {
+      launch();
+      gpu_.wait();
+    }));
+    say("calls: launch {} us, record {} us, query {} us; launched until seen {} us", row["launch"].dump(),
+        row["record"].dump(), row["query"].dump(), row["launch_to_seen"].dump());
+  }
+
+  // Of the calling thread, in batches that the driver takes without waiting.
+  template <class Call>
+  double microseconds(Call call) {
+    constexpr int kBatch = 50;
+    std::vector<double> taken;
+    for (int i = 0; i < std::max(1, 10 * settings_.samples); ++i) {
+      const double start = seconds_now();
+      for (int each = 0; each < kBatch; ++each) call();
+      taken.push_back((seconds_now() - start) / kBatch * 1e6);
+      gpu_.wait();
+    }
+    return median(taken);
+  }
+
+  // ---- formats
+
+  void run_formats() {
+    const RunSettings run{.elements = settings_.elements,
+                          .slice_elements = settings_.slice_elements,
+                          .threads = settings_.threads,
+                          .samples = settings_.samples,
+                          .copy_GBps = copy_GBps_,
+                          .full_grid = full_grid()};
+    document_["kernels"] = Json::array();
+    for (const Format& format : formats()) {
+      const Json rows = FormatRun(gpu_, *kernels_, format, run).run(format.name == settings_.plant);
+      std::string text;
+      for (const Json& row : rows) {
+        document_["kernels"].push_back(row);
+        must_be_equal(row["equal"], fmt::format("{}, {}: {}", format.name, row["pass"].dump(),
+                                                row.value("difference", std::string())));
+        text += fmt::format("  {} {} GB/s ({:.0f} %), {} with {} blocks", row["pass"].get<std::string>(),
+                            row["GBps"].dump(), 100 * row["share_of_copy"].get<double>(), row["GBps_16_blocks"].dump(),
+                            kFewBlocks);
+      }
+      say("{:<30}{}", format.name, text);
+    }
+  }
+
+  const Settings& settings_;
+  Gpu gpu_;
+  const std::unique_ptr<device::Kernels> kernels_;
+  Json document_;
+  bool equal_ = true;
+  double copy_GBps_ = 0, to_device_ = 0, to_host_ = 0;
+};
+
+bool is_format(const std::string& name) {
+  const auto all = formats();
+  return std::any_of(all.begin(), all.end(), [&](const Format& format) { return format.name == name; });
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("The kernels of a GPU against the host's, byte by byte, and the speed of kernels, copies and calls.");
+  app.add_option("--elements", settings.elements, "Of each format")->capture_default_str();
+  app.add_option("--slice", settings.slice_elements, "Elements of a slice")->capture_default_str();
+  app.add_option("--bytes", settings.bytes, "Of each copy")->capture_default_str();
+  app.add_option("--samples", settings.samples, "Of each time; a sample is 10 ms long. 0: one run")
+      ->capture_default_str();
+  app.add_option("--threads", settings.threads, "That compute what is expected");
+  app.add_option("--plant", settings.plant, "Change a byte of this format's payload, to see it found");
+  app.add_option("--json", settings.json, "Write the figures to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kEqual : kWrongFlags;
+  }
+  if (!settings.plant.empty() && !is_format(settings.plant)) {
+    fmt::print(stderr, "gpu_kernels: --plant {}: there is no such format\n", settings.plant);
+    return kWrongFlags;
+  }
+  return with_driver("gpu_kernels", [&](device::Runtime& runtime) { return Program(runtime, settings).run(); });
+}
+
+}  // namespace
+}  // namespace qccl::bench::gpu
+
+int main(int argc, char** argv) { return qccl::bench::gpu::run(argc, argv); }

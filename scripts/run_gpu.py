@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Everything that needs a GPU, on a machine with one, in less than ten minutes.
+
+  scripts/run_gpu.py                       builds, runs all parts, writes build/bench/gpu.json
+  scripts/run_gpu.py --parts kernels       one part
+  scripts/run_gpu.py --venv ~/torch-cuda   with the torch of that virtual environment
+
+Parts (docs/gpu.md says what they measure):
+  kernels     the slice kernels against the host's, byte by byte; their speed; copies, launches, registration
+  ranks       2, 4 and 8 ranks as threads: bits equal to the host's, and speed against the link's bound
+  processes   2 and 4 processes with qccl perf --device cuda, over shared memory and TCP
+  tests       tests/gpu, and the torch device tests on "cuda"
+  training    DDP steps of the demo's model
+
+Compares with the last file. Exit 0; 1 if bytes differ or a part failed; 3 without a driver or a GPU.
+"""
+
+import argparse
+import ctypes
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from bench.gpu import figures  # noqa: E402
+
+NO_GPU = 3
+BENCH = ROOT / "build" / "bench"
+PROGRAM = ROOT / "build" / "qccl"
+GPU_TESTS = ROOT / "build" / "tests" / "gpu_tests"
+COMPRESSIONS = ["none", "minmax:bits=8", "minmax:bits=4"]
+TARGETS = ["qccl_program", "gpu_kernels", "gpu_ranks", "gpu_tests"]
+PART_LIMIT_SECONDS = 420
+
+
+class Skipped(Exception):
+    """A part that can't run here; the message says why."""
+
+
+class NoGpu(Exception):
+    """There is no GPU; the message says what the loader or the driver said."""
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--json", type=Path, default=BENCH / "gpu.json", help="default build/bench/gpu.json")
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="virtual environment whose torch has CUDA")
+    parser.add_argument("--no-build", action="store_true", help="take the programs as they are")
+    sizes = parser.add_argument_group("sizes, for a short look")
+    sizes.add_argument("--elements", type=int, default=100_000_000, help="of each format of the kernels")
+    sizes.add_argument("--slice", type=int, default=128 * 1024, help="elements of a slice")
+    sizes.add_argument("--copy-bytes", type=int, default=256 << 20, help="of the copies")
+    sizes.add_argument("--samples", type=int, default=5, help="of each time; 0: one run each")
+    sizes.add_argument("--worlds", type=int, nargs="+", default=[2, 4, 8], help="ranks as threads")
+    sizes.add_argument("--processes", type=int, nargs="+", default=[2, 4])
+    sizes.add_argument("--least", type=int, default=64 << 10, help="bytes of the smallest call")
+    sizes.add_argument("--largest", type=int, default=1 << 30, help="bytes of the largest call of threads")
+    sizes.add_argument("--largest-of-processes", type=int, default=64 << 20)
+    sizes.add_argument("--iterations", type=int, default=20)
+    sizes.add_argument("--seconds", type=float, default=180, help="for the ranks: larger sizes are then left out")
+    sizes.add_argument("--steps", type=int, default=30, help="of training")
+    parser.add_argument("--plant", choices=["kernels", "ranks"], help="change a byte there, to see it found")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    try:
+        load_driver()
+        if not arguments.no_build:
+            build(arguments)
+        document = measure(arguments)
+    except NoGpu as error:
+        print(f"run_gpu: no GPU: {error}", file=sys.stderr)
+        return NO_GPU
+    except KeyboardInterrupt:
+        return 130
+    last = figures.read(arguments.json)
+    write(document, arguments.json)
+    print("\n" + figures.comparison(last, document) + figures.summary(document))
+    wrong = figures.problems(document)
+    print(f"{'FAILED: ' + '; '.join(wrong) if wrong else 'All bytes are equal.'} Figures: {arguments.json}")
+    return 1 if wrong else 0
+
+
+def load_driver() -> None:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoGpu(f"NVIDIA's driver can't be loaded: {error}") from error
+
+
+def build(arguments: argparse.Namespace) -> None:
+    say("building")
+    if shutil.which("nvcc") is None and not any((ROOT / ".venv-cuda").glob("nvcc")):
+        subprocess.run([ROOT / "scripts" / "install_cuda.sh"], check=True)
+    subprocess.run(["cmake", "--preset", "default", "-DQCCL_DEVICE_KERNELS=ON"], cwd=ROOT, check=True)
+    environment = {**os.environ, "QCCL_VENV": str(arguments.venv)}
+    subprocess.run([ROOT / "scripts" / "build_python.sh", *TARGETS], check=True, env=environment)
+
+
+def measure(arguments: argparse.Namespace) -> figures.Document:
+    start = time.monotonic()
+    document: figures.Document = {"date": datetime.datetime.now().isoformat(timespec="minutes"), "parts": {}}
+    for number, name in enumerate(arguments.parts, start=1):
+        say(f"{name} ({number} of {len(arguments.parts)}, after {time.monotonic() - start:.0f} s)")
+        document["parts"][name] = run_part(PARTS[name], arguments)
+        document.setdefault("device", document["parts"][name].get("device"))
+    document["seconds"] = round(time.monotonic() - start, 1)
+    return document
+
+
+def run_part(part: Callable[[argparse.Namespace], dict[str, Any]], arguments: argparse.Namespace) -> dict[str, Any]:
+    start = time.monotonic()
+    try:
+        result = part(arguments)
+    except Skipped as reason:
+        say(f"skipped: {reason}")
+        result = {"skipped": str(reason)}
+    except subprocess.CalledProcessError as error:
+        result = {"failed": f"{Path(str(error.cmd[0])).name} ended with exit code {error.returncode}"}
+    except subprocess.TimeoutExpired as error:
+        result = {"failed": f"{Path(str(error.cmd[0])).name} did not end within {PART_LIMIT_SECONDS} s"}
+    result["seconds"] = round(time.monotonic() - start, 1)
+    return result
+
+
+def say(text: str) -> None:
+    print(f"== {text}", flush=True)
+
+
+def write(document: figures.Document, file: Path) -> None:
+    """The last file stays beside the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        file.replace(file.with_suffix(".last.json"))
+    file.write_text(json.dumps(document, indent=1) + "\n")
+
+
+# ---- parts
+
+
+def run_program(command: list[object], good: tuple[int, ...] = (0,), **variables: str) -> int:
+    """Its output is progress. Returns the exit code, one of the good ones."""
+    words = [str(word) for word in command]
+    ended = subprocess.run(words, cwd=ROOT, env={**os.environ, **variables}, timeout=PART_LIMIT_SECONDS)
+    if ended.returncode == NO_GPU:
+        raise NoGpu(f"{Path(words[0]).name} finds none")
+    if ended.returncode not in good:
+        raise subprocess.CalledProcessError(ended.returncode, words)
+    return ended.returncode
+
+
+def with_json(command: list[object], good: tuple[int, ...]) -> dict[str, Any]:
+    """The document that the program writes, with `equal` from its exit code."""
+    with tempfile.TemporaryDirectory(prefix="qccl-gpu-") as folder:
+        file = Path(folder) / "figures.json"
+        code = run_program([*command, "--json", file], good)
+        return {**json.loads(file.read_text()), "equal": code == 0}
+
+
+def run_kernels(arguments: argparse.Namespace) -> dict[str, Any]:
+    command = [BENCH / "gpu_kernels", "--elements", arguments.elements, "--slice", arguments.slice]
+    command += ["--bytes", arguments.copy_bytes, "--samples", arguments.samples]
+    return with_json(command + (["--plant", "sign"] if arguments.plant == "kernels" else []), (0, 1))
+
+
+def run_ranks(arguments: argparse.Namespace) -> dict[str, Any]:
+    command = [BENCH / "gpu_ranks", "--worlds", *arguments.worlds, "--least", arguments.least]
+    command += ["--largest", arguments.largest, "--seconds", arguments.seconds, "--iterations", arguments.iterations]
+    return with_json(command + (["--plant"] if arguments.plant == "ranks" else []), (0, 1))
+
+
+def run_processes(arguments: argparse.Namespace) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    equal = True
+    for ranks in arguments.processes:
+        for transport in ("shm", "tcp"):
+            for collective in ("all_reduce", "all_gather"):
+                command = [PROGRAM, "perf", collective, "--device", "cuda", "-g", ranks, "--transport", transport]
+                command += ["-b", arguments.least, "-e", arguments.largest_of_processes, "-f", 16]
+                command += ["-n", arguments.iterations, "--compression", ";".join(COMPRESSIONS)]
+                document = with_json(command, (0, 7))
+                equal = equal and document["equal"]
+                rows += [row_of(entry, ranks, transport) for entry in document["results"] if entry["in_place"]]
+    return {"rows": rows, "equal": equal}
+
+
+def row_of(entry: dict[str, Any], ranks: int, transport: str) -> dict[str, Any]:
+    """An entry of `qccl perf`."""
+    kept = ("collective", "bytes", "compression", "busbw_GBps", "wrong", "same_bits")
+    return {"ranks": ranks, "transport": transport, "us": entry["time_us"]["median"]} | {k: entry[k] for k in kept}
+
+
+def torch_python(arguments: argparse.Namespace) -> Path:
+    """The Python whose torch sees a GPU."""
+    python = arguments.venv / "bin" / "python"
+    script = "import torch; print(torch.__version__, torch.cuda.is_available())"
+    said = subprocess.run([python, "-c", script], capture_output=True, text=True)
+    if said.returncode != 0 or not said.stdout.endswith("True\n"):
+        found = f"torch {said.stdout.split()[0]}" if said.returncode == 0 else "no torch"
+        raise Skipped(f"{found} in {arguments.venv} sees no GPU: name an environment with a torch for it (--venv)")
+    return python
+
+
+def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
+    codes = {"tests/gpu": run_program([GPU_TESTS], (0, 1))}
+    skipped = {}
+    try:
+        python = torch_python(arguments)
+        file = "tests/torch/device/test_device_tensors.py"
+        codes[file] = run_program([python, "-m", "pytest", "-q", "-rs", file], (0, 1), QCCL_TEST_DEVICE="cuda")
+    except Skipped as reason:
+        say(f"the torch device tests are skipped: {reason}")
+        skipped = {"torch": str(reason)}
+    failed = [name for name, code in codes.items() if code != 0]
+    return {"ran": list(codes), "left_out": skipped, **({"failed": ", ".join(failed)} if failed else {})}
+
+
+def run_training(arguments: argparse.Namespace) -> dict[str, Any]:
+    python = torch_python(arguments)
+    rows = []
+    for ranks in arguments.processes:
+        command = [PROGRAM, "run", "-n", ranks, "--", python, ROOT / "bench" / "gpu" / "training.py"]
+        command += ["--device", "cuda", "--steps", arguments.steps, *COMPRESSIONS]
+        said = subprocess.run([str(word) for word in command], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True,
+                              stdout=subprocess.PIPE, text=True, timeout=PART_LIMIT_SECONDS).stdout  # fmt: skip
+        print(said, end="", flush=True)
+        rows += [json.loads(line[4:]) for line in said.splitlines() if line.startswith("ROW ")]
+    return {"rows": rows}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "kernels": run_kernels,
+    "ranks": run_ranks,
+    "processes": run_processes,
+    "tests": run_tests,
+    "training": run_training,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+#include "device/fake/fake_program.h"
+
+#include <cstring>
+
+#include "device/fake/fake_driver.h"
+
+namespace qccl::device::fake {
+namespace {
+
+// Memory that an item of a stream uses: an allocation that it keeps alive, or the program's own.
+struct Place {
+  std::shared_ptr<Allocation> allocation;
+  std::byte* bytes;
+};
+
+Place place_of(DevicePointer address, std::size_t bytes) {
+  auto* const memory = reinterpret_cast<std::byte*>(address);
+  auto found = driver().find(memory, bytes);
+  std::byte* const stored = found == nullptr ? memory : found->storage_of(address);
+  return {std::move(found), stored};
+}
+
+}  // namespace
+
+Code stream_synchronize(CUstream_st* handle) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuStreamSynchronize", handle, code);
+  if (stream != nullptr) stream->synchronize();
+  return code;
+}
+
+Code launch_host_function(CUstream_st* handle, void (*function)(void*), void* data) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuLaunchHostFunc", handle, code);
+  if (stream != nullptr) stream->add([=] { function(data); });
+  return code;
+}
+
+Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t value, unsigned int) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuStreamWaitValue32", handle, code);
+  if (stream == nullptr) return code;
+  const Place place = place_of(address, sizeof(value));
+  if (place.allocation == nullptr) return driver().misuse("cuStreamWaitValue32 of memory that is not the device's");
+  stream->add([place, value] {
+    const auto* const word = reinterpret_cast<std::uint32_t*>(place.bytes);
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) std::this_thread::yield();
+  });
+  return code;
+}
+
+Code memcpy_async(DevicePointer target, DevicePointer source, std::size_t bytes, CUstream_st* handle) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuMemcpyAsync", handle, code);
+  if (stream == nullptr) return code;
+  const Place to = place_of(target, bytes);
+  const Place from = place_of(source, bytes);
+  stream->add([=] { std::memmove(to.bytes, from.bytes, bytes); });
+  if (to.allocation == nullptr || from.allocation == nullptr) stream->synchronize();
+  return code;
+}
+
+Code mem_alloc_managed(DevicePointer* memory, std::size_t bytes, unsigned int) {
+  int device = 0;
+  const Code code = driver().begin("cuMemAllocManaged", device);
+  if (code == Code::success) *memory = reinterpret_cast<DevicePointer>(driver().allocate(Kind::managed, bytes, device));
+  return code;
+}
+
+Code stream_begin_capture(CUstream_st* handle, CaptureMode) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuStreamBeginCapture", handle, code);
+  if (stream != nullptr) stream->captures = true;
+  return code;
+}
+
+Code stream_end_capture(CUstream_st* handle, CUgraph_st** graph) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuStreamEndCapture", handle, code);
+  if (stream != nullptr) stream->captures = false;
+  *graph = nullptr;
+  return code;
+}
+
+}  // namespace qccl::device::fake

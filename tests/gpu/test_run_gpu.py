@@ -1,0 +1,202 @@
+"""`make gpu` (scripts/run_gpu.py) and its programs, with tiny sizes over the fake driver."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from bench.gpu import figures  # noqa: E402
+
+BENCH = ROOT / "build" / "bench"
+FAKE = {"LD_LIBRARY_PATH": str(ROOT / "build" / "fake_cuda")}
+KERNELS = ["--elements", "20000", "--slice", "8192", "--copy-bytes", "65536", "--samples", "0"]
+RANKS = ["--worlds", "2", "3", "--least", "65536", "--largest", "262144", "--iterations", "1"]
+PROCESSES = ["--processes", "2", "--largest-of-processes", "65536"]
+
+
+def run(*command: object, **variables: str) -> subprocess.CompletedProcess:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("QCCL_", "FAKE_CUDA"))}
+    return subprocess.run(
+        [str(word) for word in command], env=kept | variables, capture_output=True, text=True, timeout=100
+    )
+
+
+def run_gpu(file: Path, *flags: object, **variables: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "scripts" / "run_gpu.py", "--no-build", "--json", file]
+    return run(*command, *KERNELS, *RANKS, *PROCESSES, *flags, **variables)
+
+
+def part_of(file: Path, name: str) -> dict:
+    return json.loads(file.read_text())["parts"][name]
+
+
+def test_kernels_ranks_and_processes_have_equal_bytes_and_figures(tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run_gpu(file, "--parts", "kernels", "ranks", "processes", **FAKE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith(f"All bytes are equal. Figures: {file}")
+    document = json.loads(file.read_text())
+    assert document["device"] == "Fake device 0"
+    kernels = document["parts"]["kernels"]
+    assert kernels["registration"]["works"] and all(value > 0 for value in kernels["calls_us"].values())
+    passes = {(row["format"], row["pass"]) for row in kernels["kernels"] if row["equal"] and row["GBps"] > 0}
+    formats = {name for name, _ in passes}
+    assert {"none of float32", "cast:type=bf16", "minmax:bits=1", "int:bits=8", "sign with residual"} <= formats
+    assert len(passes) == 3 * len(formats) >= 3 * 25
+    ranks = document["parts"]["ranks"]["rows"]
+    assert len(ranks) == 2 * 2 * 3 * 3 and all(row["equal"] and row["share_of_bound"] > 0 for row in ranks)
+    processes = document["parts"]["processes"]["rows"]
+    assert len(processes) == 2 * 2 * 3 and all(row["wrong"] == 0 for row in processes)
+    assert len(figures.figures(document)) > 200
+
+
+@pytest.mark.parametrize("part", ["kernels", "ranks"])
+def test_a_wrong_byte_is_found_and_is_exit_1(part, tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run_gpu(file, "--parts", part, "--plant", part, **FAKE)
+    assert done.returncode == 1
+    assert "DIFFERENT BYTES" in done.stdout and f"FAILED: {part}: bytes differ" in done.stdout
+    assert part_of(file, part)["equal"] is False
+
+
+def test_figures_are_compared_with_the_last_ones(tmp_path):
+    file = tmp_path / "gpu.json"
+    assert run_gpu(file, "--parts", "kernels", **FAKE).returncode == 0
+    first = json.loads(file.read_text())
+    first["parts"]["kernels"]["calls_us"]["launch"] *= 100
+    file.write_text(json.dumps(first))
+    done = run_gpu(file, "--parts", "kernels", **FAKE)
+    assert done.returncode == 0
+    assert "times as fast: launch, us: " in done.stdout and f"since {first['date']}" in done.stdout
+    assert json.loads((tmp_path / "gpu.last.json").read_text()) == first
+
+
+def test_without_a_driver_it_is_3_in_the_loaders_words(tmp_path):
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        pytest.skip("this machine has a GPU's driver")
+    except OSError:
+        programs = {
+            "run_gpu": run_gpu(tmp_path / "gpu.json"),
+            "gpu_kernels": run(BENCH / "gpu_kernels"),
+            "gpu_ranks": run(BENCH / "gpu_ranks"),
+            "gpu_tests": run(ROOT / "build" / "tests" / "gpu_tests"),
+        }
+        for name, done in programs.items():
+            assert done.returncode == 3 and done.stdout == "", name
+            assert done.stderr.startswith(f"{name}: no GPU: ") and "libcuda.so.1: cannot open" in done.stderr
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_driver_without_a_device_is_3(tmp_path):
+    done = run_gpu(tmp_path / "gpu.json", "--parts", "kernels", **FAKE, FAKE_CUDA_FAIL="cuInit=100")
+    assert done.returncode == 3 and "no CUDA-capable device" in done.stderr
+
+
+def test_a_part_that_fails_is_1_and_the_others_run(tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run_gpu(file, "--parts", "kernels", "ranks", **FAKE, FAKE_CUDA_FAIL="cuModuleLoadData=2")
+    assert done.returncode == 1
+    assert "cuModuleLoadData" in done.stderr and "FAILED: kernels: gpu_kernels ended with exit code 4" in done.stdout
+    assert part_of(file, "ranks")["equal"]
+
+
+def test_memory_that_cannot_be_registered_is_a_figure_and_no_failure(tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run_gpu(file, "--parts", "kernels", **FAKE, FAKE_CUDA_FAIL="cuMemHostRegister=801")
+    assert done.returncode == 0
+    assert part_of(file, "kernels")["registration"] == {
+        "works": False, "why": "device 0: cuMemHostRegister: error 801"
+    }  # fmt: skip
+
+
+def test_sizes_beyond_the_time_or_the_memory_are_named_as_left_out(tmp_path):
+    file = tmp_path / "gpu.json"
+    assert run_gpu(file, "--parts", "ranks", "--seconds", "0", **FAKE).returncode == 0
+    part = part_of(file, "ranks")
+    assert part.get("rows") is None
+    assert part["left_out"][0] == {"ranks": 2, "bytes": 65536, "for_lack_of": "time"} and len(part["left_out"]) == 4
+    sizes = ["--worlds", 2, "--least", 65536, "--largest", 1 << 20, "--iterations", 1, "--host-memory", 2 << 20]
+    done = run(BENCH / "gpu_ranks", *sizes, **FAKE)
+    assert done.returncode == 0 and done.stdout.count("of 256 KiB") == 9
+    assert done.stdout.splitlines()[-1] == "2 ranks, 1024 KiB: left out for lack of memory"
+
+
+def test_wrong_flags_of_the_programs_are_2():
+    assert run(BENCH / "gpu_kernels", "--elements", "many").returncode == 2
+    assert run(BENCH / "gpu_ranks", "--worlds", "1").returncode == 2
+    planted = run(BENCH / "gpu_kernels", "--plant", "zip", **FAKE)
+    assert planted.returncode == 2 and "no such format" in planted.stderr
+
+
+def test_the_tests_of_a_gpu_pass_but_those_that_only_the_fake_can_serve():
+    done = run(ROOT / "build" / "tests" / "gpu_tests", **FAKE)
+    assert done.returncode == 0, done.stdout
+    assert ", 0 failed, " in done.stdout.splitlines()[-1]
+    left_out = [line for line in done.stdout.splitlines() if line.startswith("left out: ")]
+    assert 0 < len(left_out) < 20
+
+
+def test_parts_that_need_torch_say_what_torch_lacks(tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this torch sees a GPU")
+    file = tmp_path / "gpu.json"
+    assert run_gpu(file, "--parts", "training", **FAKE).returncode == 0
+    assert f"torch {torch.__version__} in " in part_of(file, "training")["skipped"]
+
+
+def test_steps_of_training_are_timed_for_each_compression():
+    command = [ROOT / "build" / "qccl", "run", "-n", 2, "--", sys.executable, ROOT / "bench" / "gpu" / "training.py"]
+    done = run(*command, "--device", "cpu", "--steps", 1, "none", "minmax:bits=4")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    assert [(row["ranks"], row["compression"]) for row in rows] == [(2, "none"), (2, "minmax:bits=4")]
+    assert all(row["ms"] > 0 and 4 < row["loss"] < 6 for row in rows)
+
+
+# ---- the comparison
+
+
+def document_of(**parts) -> dict:
+    return {"device": "H200", "date": "2026-01-01T00:00", "parts": parts}
+
+
+def test_slower_and_faster_figures_are_named_with_their_factor():
+    def measured(us: float, rate: float) -> dict:
+        return document_of(kernels={"calls_us": {"launch": us}, "copy": {"bytes": 9, "on_device_GBps": rate}})
+
+    text = figures.comparison(measured(2, 100), measured(1, 50))
+    assert text.splitlines()[:2] == [
+        "    0.50 times as fast: copy on_device_GBps: 100, now 50",
+        "    2.00 times as fast: launch, us: 2, now 1",
+    ]
+    assert figures.comparison(measured(2, 100), measured(2.1, 101)) == (
+        "2 figures changed by at most 10% since 2026-01-01T00:00.\n"
+    )
+
+
+def test_figures_of_another_gpu_are_not_compared():
+    other = document_of() | {"device": "T4"}
+    assert figures.comparison(other, document_of()) == "The last figures are of another GPU, T4: not compared.\n"
+    assert figures.comparison(None, document_of()) == ""
+
+
+def test_a_file_that_is_no_document_counts_as_none(tmp_path):
+    file = tmp_path / "gpu.json"
+    assert figures.read(file) is None
+    for text in ("", "[1]", "{"):
+        file.write_text(text)
+        assert figures.read(file) is None
+
+
+def test_problems_are_wrong_bytes_and_parts_that_failed():
+    document = document_of(a={"equal": True}, b={"equal": False}, c={"failed": "it broke"}, d={"skipped": "no torch"})
+    assert figures.problems(document) == ["b: bytes differ", "c: it broke"]

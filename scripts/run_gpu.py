@@ -67,7 +67,7 @@ def parse_arguments() -> argparse.Namespace:
     sizes.add_argument("--largest", type=int, default=1 << 30, help="bytes of the largest call of threads")
     sizes.add_argument("--largest-of-processes", type=int, default=64 << 20)
     sizes.add_argument("--iterations", type=int, default=20)
-    sizes.add_argument("--seconds", type=float, default=180, help="for the ranks: larger sizes are then left out")
+    sizes.add_argument("--seconds", type=float, default=150, help="for the ranks: larger sizes are then left out")
     sizes.add_argument("--steps", type=int, default=30, help="of training")
     parser.add_argument("--plant", choices=["kernels", "ranks"], help="change a byte there, to see it found")
     return parser.parse_args()
@@ -206,6 +206,8 @@ def torch_python(arguments: argparse.Namespace) -> Path:
     """The Python whose torch sees a GPU."""
     python = arguments.venv / "bin" / "python"
     script = "import torch; print(torch.__version__, torch.cuda.is_available())"
+    if not python.exists():
+        raise Skipped(f"there is no {python} (--venv)")
     said = subprocess.run([python, "-c", script], capture_output=True, text=True)
     if said.returncode != 0 or not said.stdout.endswith("True\n"):
         found = f"torch {said.stdout.split()[0]}" if said.returncode == 0 else "no torch"

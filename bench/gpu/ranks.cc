@@ -252,6 +252,7 @@ class Program {
   void run_world(World world) {
     const std::size_t largest = largest_for(world.size);
     testing::ThreadJobOptions options;
+    options.timeout = Milliseconds(300'000);
     if (settings_.transport == "tcp") options.transport = TransportChoice::tcp;
     if (settings_.transport == "shm") options.transport = TransportChoice::shm;
     const auto failures = testing::run_threads(world.size, options, [&](Communicator& comm) {

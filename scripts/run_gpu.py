@@ -9,7 +9,7 @@ Parts (docs/gpu.md says what they measure):
   kernels     the slice kernels against the host's, byte by byte; their speed; copies, launches, registration
   ranks       2, 4 and 8 ranks as threads: bits equal to the host's, and speed against the link's bound
   processes   2 and 4 processes with qccl perf --device cuda, over shared memory and TCP
-  tests       tests/gpu, and the torch device tests on "cuda"
+  tests       tests/gpu, the kernels under compute-sanitizer, and the torch device tests on "cuda"
   training    DDP steps of the demo's model
 
 Compares with the last file. Exit 0; 1 if bytes differ or a part failed; 3 without a driver or a GPU.
@@ -40,6 +40,8 @@ GPU_TESTS = ROOT / "build" / "tests" / "gpu_tests"
 COMPRESSIONS = ["none", "minmax:bits=8", "minmax:bits=4"]
 TARGETS = ["qccl_program", "gpu_kernels", "gpu_ranks", "gpu_tests"]
 PART_LIMIT_SECONDS = 420
+SANITIZERS = ["memcheck", "racecheck"]
+SANITIZER_FOUND = 9  # its exit code
 
 
 class Skipped(Exception):
@@ -87,7 +89,7 @@ def main() -> int:
         return 130
     last = figures.read(arguments.json)
     write(document, arguments.json)
-    print("\n" + figures.comparison(last, document) + figures.summary(document))
+    print("\n" + figures.comparison(last, document) + figures.highlights(document) + figures.summary(document))
     wrong = figures.problems(document)
     print(f"{'FAILED: ' + '; '.join(wrong) if wrong else 'All bytes are equal.'} Figures: {arguments.json}")
     return 1 if wrong else 0
@@ -218,6 +220,12 @@ def torch_python(arguments: argparse.Namespace) -> Path:
 def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
     codes = {"tests/gpu": run_program([GPU_TESTS], (0, 1))}
     skipped = {}
+    for tool in SANITIZERS:
+        try:
+            codes[tool] = run_sanitizer(tool)
+        except Skipped as reason:
+            say(f"{tool} is skipped: {reason}")
+            skipped[tool] = str(reason)
     try:
         python = torch_python(arguments)
         file = "tests/torch/device/test_device_tensors.py"
@@ -227,6 +235,16 @@ def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
         skipped = {"torch": str(reason)}
     failed = [name for name, code in codes.items() if code != 0]
     return {"ran": list(codes), "left_out": skipped, **({"failed": ", ".join(failed)} if failed else {})}
+
+
+def run_sanitizer(tool: str) -> int:
+    """The kernels on some slices, under a tool of compute-sanitizer."""
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        raise Skipped("compute-sanitizer is not in PATH")
+    say(f"kernels under {tool}")
+    kernels = [BENCH / "gpu_kernels", "--elements", 100_000, "--slice", 32_768, "--bytes", 1 << 20, "--samples", 0]
+    return run_program([program, "--tool", tool, "--error-exitcode", SANITIZER_FOUND, *kernels], (0, SANITIZER_FOUND))
 
 
 def run_training(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.comparison import size_name
+
+GOOD_SHARE = 0.7  # of the rate of a copy
 Document = dict[str, Any]
 
 
@@ -72,6 +75,30 @@ def problems(document: Document) -> list[str]:
         elif part.get("equal") is False:
             found.append(f"{name}: bytes differ")
     return found
+
+
+def highlights(document: Document) -> str:
+    """How near kernels and calls come to what the hardware can do."""
+    lines = []
+    jobs = document["parts"].get("kernels", {}).get("kernels", [])
+    if jobs:
+        fast = sum(job["share_of_copy"] >= GOOD_SHARE for job in jobs)
+        slowest = min(jobs, key=lambda job: job["share_of_copy"])
+        lines.append(
+            f"  kernels: {fast} of {len(jobs)} jobs have {GOOD_SHARE:.0%} of a copy on the device or more; "
+            f"the slowest, {slowest['format']} {slowest['pass']}, has {slowest['share_of_copy']:.0%}"
+        )
+    rows = document["parts"].get("ranks", {}).get("rows", [])
+    for ranks in sorted({row["ranks"] for row in rows}):
+        largest = max(row["bytes"] for row in rows if row["ranks"] == ranks)
+        of_size = [row for row in rows if row["ranks"] == ranks and row["bytes"] == largest]
+        of_size.sort(key=lambda row: row["share_of_bound"])
+        worst, best = (
+            f"{row['share_of_bound']:.0%} ({row['collective']}, {row['compression']})"
+            for row in (of_size[0], of_size[-1])
+        )
+        lines.append(f"  {ranks} ranks, {size_name(largest)}: from {worst} to {best} of the link's bound")
+    return "".join(line.replace("%", " %") + "\n" for line in lines)
 
 
 def summary(document: Document) -> str:

@@ -29,7 +29,10 @@ def run(*command: object, **variables: str) -> subprocess.CompletedProcess:
 
 def run_gpu(file: Path, *flags: object, **variables: str) -> subprocess.CompletedProcess:
     command = [sys.executable, ROOT / "scripts" / "run_gpu.py", "--no-build", "--json", file]
-    return run(*command, *KERNELS, *RANKS, *PROCESSES, *flags, **variables)
+    misuses = file.parent / "misuses"
+    done = run(*command, *KERNELS, *RANKS, *PROCESSES, *flags, FAKE_CUDA_MISUSES=str(misuses), **variables)
+    assert not misuses.exists(), misuses.read_text()
+    return done
 
 
 def part_of(file: Path, name: str) -> dict:
@@ -135,10 +138,12 @@ def test_wrong_flags_of_the_programs_are_2():
     assert planted.returncode == 2 and "no such format" in planted.stderr
 
 
-def test_the_tests_of_a_gpu_pass_but_those_that_only_the_fake_can_serve():
-    done = run(ROOT / "build" / "tests" / "gpu_tests", **FAKE)
+def test_the_tests_of_a_gpu_pass_but_those_that_only_the_fake_can_serve(tmp_path):
+    misuses = tmp_path / "misuses"
+    done = run(ROOT / "build" / "tests" / "gpu_tests", **FAKE, FAKE_CUDA_MISUSES=str(misuses))
     assert done.returncode == 0, done.stdout
     assert ", 0 failed, " in done.stdout.splitlines()[-1]
+    assert not misuses.exists(), misuses.read_text()
     left_out = [line for line in done.stdout.splitlines() if line.startswith("left out: ")]
     assert 0 < len(left_out) < 20
 
@@ -153,6 +158,21 @@ def test_parts_that_need_torch_say_what_torch_lacks(tmp_path):
     assert f"torch {torch.__version__} in " in part_of(file, "training")["skipped"]
 
 
+def test_the_kernels_run_under_compute_sanitizer_where_it_is_installed(tmp_path):
+    stand_in = tmp_path / "compute-sanitizer"
+    stand_in.write_text('#!/bin/sh\necho "checked by $2"\nshift 4\nexec "$@"\n')
+    stand_in.chmod(0o755)
+    file = tmp_path / "gpu.json"
+    variables = {**FAKE, "PATH": f"{tmp_path}:{os.environ['PATH']}", "GTEST_FILTER": "*barrier*"}
+    done = run_gpu(file, "--parts", "tests", **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checked by memcheck\n" in done.stdout and "checked by racecheck\n" in done.stdout
+    assert {"memcheck", "racecheck", "tests/gpu"} <= set(part_of(file, "tests")["ran"])
+    stand_in.write_text("#!/bin/sh\nexit 9\n")
+    assert run_gpu(file, "--parts", "tests", **variables).returncode == 1
+    assert part_of(file, "tests")["failed"] == "memcheck, racecheck"
+
+
 def test_steps_of_training_are_timed_for_each_compression():
     command = [ROOT / "build" / "qccl", "run", "-n", 2, "--", sys.executable, ROOT / "bench" / "gpu" / "training.py"]
     done = run(*command, "--device", "cpu", "--steps", 1, "none", "minmax:bits=4")
@@ -162,7 +182,20 @@ def test_steps_of_training_are_timed_for_each_compression():
     assert all(row["ms"] > 0 and 4 < row["loss"] < 6 for row in rows)
 
 
-# ---- the comparison
+# ---- the comparison and the highlights
+
+
+def test_highlights_are_the_worst_and_the_best_of_each_part():
+    jobs = [{"format": "sign", "pass": "encode", "share_of_copy": share} for share in (0.9, 0.4, 0.75)]
+    row = {"collective": "all_reduce", "compression": "none", "bytes": 1 << 20, "ranks": 2}
+    shares = [row | {"share_of_bound": 0.25}, row | {"collective": "all_gather", "share_of_bound": 0.5}]
+    text = figures.highlights(document_of(kernels={"kernels": jobs}, ranks={"rows": shares}))
+    assert text.splitlines() == [
+        "  kernels: 2 of 3 jobs have 70 % of a copy on the device or more; the slowest, sign encode, has 40 %",
+        "  2 ranks, 1 MiB: from 25 % (all_reduce, none) to 50 % (all_gather, none) of the link's bound",
+    ]
+    assert figures.highlights(document_of(kernels={"failed": "it broke"})) == ""
+
 
 
 def document_of(**parts) -> dict:

@@ -97,6 +97,7 @@ std::vector<const void*> loaded_images() { refuse("show its modules"); }
 void fail(const std::string& function, Code, int) { refuse("let " + function + " fail"); }
 void set_driver_version(int) { refuse("have another version"); }
 void set_device_count(int) { refuse("have other devices"); }
+std::size_t launches() { refuse("count launches"); }
 std::vector<CUstream_st*> library_streams() { refuse("show the library's streams"); }
 
 // ---- memory

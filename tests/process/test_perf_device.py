@@ -13,9 +13,11 @@ SIZES = ["-b", "1K", "-e", "256K", "-f", "16", "-n", "2", "-w", "1"]
 
 
 def results(tmp_path, *arguments: object, **variables: str) -> dict:
-    file = tmp_path / "results.json"
-    done = run("perf", *arguments, "--device", "cuda", "--json", file, **FAKE, **variables)
+    file, misuses = tmp_path / "results.json", tmp_path / "misuses"
+    noted = {"FAKE_CUDA_MISUSES": str(misuses)}
+    done = run("perf", *arguments, "--device", "cuda", "--json", file, **FAKE, **noted, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not misuses.exists(), misuses.read_text()
     return json.loads(file.read_text())
 
 

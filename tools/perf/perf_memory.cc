@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -56,7 +57,7 @@ class DeviceBuffers final : public BufferMemory {
  public:
   explicit DeviceBuffers(int local_rank)
       : runtime_(device::Runtime::open().take_or_throw()),
-        device_(runtime_->device(local_rank % runtime_->device_count()).take_or_throw()),
+        device_(runtime_->device(local_rank % std::max(runtime_->device_count(), 1)).take_or_throw()),
         stream_(device::Stream::create(*device_).take_or_throw()),
         event_(device::Event::create(*device_).take_or_throw()) {}
 
@@ -121,6 +122,7 @@ std::optional<std::string> BufferMemory::problem(DeviceKind kind) {
   if (kind == DeviceKind::cpu) return std::nullopt;
   const auto runtime = device::Runtime::open();
   if (!runtime.ok()) return runtime.error().message;
+  if (runtime.value()->device_count() == 0) return "the driver has no device";
   return std::nullopt;
 }
 

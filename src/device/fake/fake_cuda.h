@@ -11,7 +11,8 @@
 // Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
 // or memory that are not alive. Each is refused and noted.
 //
-// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does.
+// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does, and FAKE_CUDA_MISUSES
+// names a file to which misuses are added.
 #pragma once
 
 #include <chrono>

@@ -63,6 +63,11 @@ struct CallOptions {
   bool awaited = false;
   // The buffers are in the stream's device's memory (or pinned): see device.h. Unset: they are in host memory.
   std::optional<DeviceStream> stream{};
+  // If the call fails, its input is what it was before, so that it can be repeated. Calls that do not overwrite their
+  // input, and those on a device's memory, leave it alone anyway. Others copy the part that they overwrite while they
+  // are in flight (memory: that part once, kept for later calls), and use memory from allocate() like any other. The
+  // same on all ranks.
+  bool keep_input = false;
 };
 
 // Settings of one message.
@@ -161,13 +166,14 @@ class Communicator {
   // they do not overlap. A buffer without elements may be null. A call blocks until this rank has its result, at most
   // for its timeout (CallOptions::timeout, else the group's).
   //
-  // A call that fails throws Error, and output contents are then unspecified:
+  // A call that fails throws Error. Its output is then unspecified; in place that is its input too, except with
+  // CallOptions::keep_input:
   //   invalid_argument, unsupported   The call is wrong and nothing was sent. Fix the call; the group stays usable.
   //   resource_exhausted              If nothing was sent, the same call works once there is memory again; the other
   //                                   ranks wait for it until their deadline. Otherwise the group is lost.
-  //   misuse                          The communicator is closed or inherited by a forked child, or error feedback is
-  //                                   unusable: nothing was sent. Or the ranks made different calls, which the message
-  //                                   names: the group is lost.
+  //   misuse                          The communicator is closed or inherited by a forked child, or another call uses
+  //                                   the error feedback: nothing was sent. Or the ranks made different calls, which
+  //                                   the message names: the group is lost.
   //   any other                       The group is lost: every later call throws the same first error. The remaining
   //                                   ranks go on by shrink(), or close it.
 

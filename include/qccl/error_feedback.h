@@ -31,9 +31,12 @@ class FeedbackState;
 // reduce_scatter of sums (sum, avg, premul_sum) of float32, float16 and bfloat16; every rank of the call passes one or
 // none does. A call that ends up uncompressed leaves the state unchanged.
 //
+// A call is a transaction: after one that failed, residual and counter are what they were before it, and it can be
+// repeated, in this group or in the one that shrink() returns. Memory: two float32 an element, one of them for the
+// other side of the last call (settle()).
+//
 // One call at a time may use a state. Until that call's Work is done, a second call and every function here except
-// size() throw misuse. A call that fails midway taints the state, because only some of the data was sent: further calls
-// throw misuse until reset(). Only one thread at a time may use it.
+// size() throw misuse. Only one thread at a time may use it.
 class ErrorFeedback {
  public:
   // None: calls run without error feedback.
@@ -46,19 +49,26 @@ class ErrorFeedback {
   bool is_none() const { return state_ == nullptr; }
   // 0 for none, on which every other function throws misuse.
   std::size_t size() const;
-  // Number of calls that have used it, the same on all ranks; the codecs' random numbers depend on it.
+  // Number of calls with it that ended well; the codecs' random numbers depend on it, so all ranks must have the same.
   std::uint64_t counter() const;
   // The residual of each element, readable and writable. Valid as long as the state.
   std::span<float> residual() const;
-  // Whether a call that failed midway has used it.
-  bool is_tainted() const;
+  // After a failure: makes this the state after `counter` calls, where that is one more or one less than counter(). A
+  // rank may see its last call end well that failed on others; before a step is repeated, or taken over from a rank
+  // that has its result, all ranks settle on the same number (docs/failures.md).
+  //   counter() - 1  undoes the last call, which ended well
+  //   counter() + 1  redoes the last call, which failed here: only of an all_reduce that ended well on another rank
+  //   counter()      changes nothing
+  // The sides stay: a rank may go back and forth until its next call begins. Throws misuse for another number, and
+  // where the failed call had not come to all elements.
+  void settle(std::uint64_t counter);
 
-  // Clears the residual, counter() and the taint. All ranks must make the same call.
+  // Clears the residual and counter(). All ranks must make the same call.
   void reset();
   // Clears the residual of `count` elements from `begin` on; the rest stays. Throws invalid_argument outside size().
   void reset(std::size_t begin, std::size_t count);
 
-  // A checkpoint: calls after restore() give the same bits as without it. Throws misuse if tainted. Layout:
+  // A checkpoint: calls after restore() give the same bits as without it. Layout:
   //
   // | bytes       | content                                          |
   // |-------------|--------------------------------------------------|

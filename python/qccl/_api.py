@@ -102,21 +102,23 @@ def all_reduce(
     *,
     compression: str | None = None,
     error_feedback: ErrorFeedback | None = None,
+    keep_input: bool = False,
 ) -> dist.Work | None:
     """dist.all_reduce() with its own compression, which applies to tensors of any size.
 
     compression: as in Options; None uses the group's, "none" sends the tensor uncompressed.
     error_feedback: this tensor's, with as many elements; only for sums and averages of floating point tensors.
+    keep_input: if the call fails, the tensor is what it was before, so that the call can be repeated; costs one copy.
 
-    All ranks must give the same. Sparse tensors are never compressed: without both arguments they are added as by
-    dist.all_reduce().
+    All ranks must give the same. Sparse tensors are never compressed: without the first two arguments they are added as
+    by dist.all_reduce().
 
     Raises NotImplementedError if the type, operation or layout can't be compressed; ValueError for an unknown
     compression, an error feedback of another size, or a rank that is not in the group; and the errors of
     dist.all_reduce() if the operation fails.
     """
     state = None if error_feedback is None else error_feedback._state
-    part = _C.CompressedPart(tensor, compression, state)
+    part = _C.CompressedPart(tensor, compression, state, keep_input)
     work = _C.all_reduce_parts(backend_of(group), [part], tensor, op, async_op)
     return work if async_op else None
 

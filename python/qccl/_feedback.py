@@ -8,13 +8,13 @@ from . import _C
 
 
 class ErrorFeedback:
-    """The residual of one tensor that qccl.all_reduce() sums: a float32 for each element.
+    """The residual of one tensor that qccl.all_reduce() sums: two float32 for each element.
 
     feedback = qccl.ErrorFeedback(gradient.numel())
     qccl.all_reduce(gradient, compression="minmax:bits=2", error_feedback=feedback)
 
-    Each rank has its own; either all ranks of a call pass one or none does. One call at a time may use it. A call that
-    fails midway taints it: further calls raise until reset().
+    Each rank has its own; either all ranks of a call pass one or none does. One call at a time may use it. After a call
+    that failed, residual and counter are what they were before it.
 
     count: elements of the tensor.
     counter: calls so far. Random rounding depends on it, so a rank that joins later takes its peers' counter.
@@ -34,7 +34,7 @@ class ErrorFeedback:
 
     @property
     def counter(self) -> int:
-        """The number of calls that have used it, the same on all ranks."""
+        """The number of calls with it that ended well; all ranks must have the same."""
         return self._state.counter
 
     @property
@@ -42,10 +42,13 @@ class ErrorFeedback:
         """The residual, in units of the sum; float32[size], shares memory with the state."""
         return self._state.residual
 
-    @property
-    def is_tainted(self) -> bool:
-        """Whether a call failed while it used this."""
-        return self._state.is_tainted
+    def settle(self, counter: int) -> None:
+        """After a failure: makes this the state after `counter` calls, where that is self.counter or one more or less.
+
+        One less undoes the last call, which ended well here; one more redoes the last call, which failed here: only of
+        an all_reduce that ended well on another rank. Raises DistBackendError for another number.
+        """
+        self._state.settle(counter)
 
     def reset(self, begin: int | None = None, count: int | None = None) -> None:
         """Sets the residual to zero; with both arguments, only that of `count` elements from `begin` on."""

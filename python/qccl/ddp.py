@@ -55,8 +55,8 @@ class State:
     model: the DistributedDataParallel, or the module in it; with the module, averages are always over all ranks.
     policy: the compression of each parameter's gradient, a qccl.Policy or its text. A text without conditions, such as
         "minmax:bits=4", leaves small and one-dimensional parameters uncompressed.
-    error_feedback: adds the compression error of a parameter's gradient to its next gradient; costs a float32 for each
-        compressed element.
+    error_feedback: adds the compression error of a parameter's gradient to its next gradient; costs two float32 for
+        each compressed element.
     group: the process group of backend qccl to average over. None means the model's own group, or the default group if
         `model` is the module in a DistributedDataParallel.
 

@@ -32,7 +32,7 @@ class State:
     model: a module that fully_shard() was applied to, or that contains such modules. Each sharded module with
         parameters of its own reduce-scatters the gradients of all of them as one tensor.
     compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent uncompressed.
-    error_feedback: adds a tensor's compression error to the next one; costs a float32 for each element.
+    error_feedback: adds a tensor's compression error to the next one; costs two float32 for each element.
 
     All ranks must give the same. Raises ValueError if nothing is sharded, for an unknown compression, or if
     fully_shard() was given a shard_placement_fn that splits a module into several groups.

@@ -96,6 +96,7 @@ class Context {
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
   DeviceStaging& device_staging() { return *device_staging_; }
+  engine::KeptPool& kept_inputs() { return kept_inputs_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // Describes the group for people: see Communicator::describe().
   std::string describe(const GroupIdentity& group) const;
@@ -113,7 +114,9 @@ class Context {
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch call_batch_;
-  std::unique_ptr<DeviceStaging> device_staging_;  // outlives the operations
+  // Both outlive the operations.
+  std::unique_ptr<DeviceStaging> device_staging_;
+  engine::KeptPool kept_inputs_;
   std::unique_ptr<EngineRuntime> runtime_;
   std::optional<JobGroups> groups_;
 };

@@ -45,8 +45,6 @@ std::span<float> ErrorFeedback::residual() const {
   return {state.residual(), state.size()};
 }
 
-bool ErrorFeedback::is_tainted() const { return idle_state().is_tainted(); }
-
 void ErrorFeedback::reset() { idle_state().reset(); }
 
 void ErrorFeedback::reset(std::size_t begin, std::size_t count) {
@@ -55,12 +53,21 @@ void ErrorFeedback::reset(std::size_t begin, std::size_t count) {
     throw wrong(ErrorKind::invalid_argument,
                 fmt::format("elements {} to {} go beyond its {}", begin, begin + count, state.size()));
   }
-  std::fill_n(state.residual() + begin, count, 0.0f);
+  state.reset(begin, count);
+}
+
+void ErrorFeedback::settle(std::uint64_t counter) {
+  internal::FeedbackState& state = idle_state();
+  if (counter == state.counter()) return;
+  if (counter == state.other_counter()) return state.swap();
+  const std::string other =
+      state.other_counter() ? fmt::format(" and after {}", *state.other_counter()) : std::string();
+  throw wrong(ErrorKind::misuse, fmt::format("settle({}): the residuals here are those after {} calls{}", counter,
+                                             state.counter(), other));
 }
 
 std::vector<std::byte> ErrorFeedback::save() const {
   internal::FeedbackState& state = idle_state();
-  if (state.is_tainted()) throw wrong(ErrorKind::misuse, "a call with it failed: nothing to save before reset()");
   const std::size_t residual_bytes = state.size() * sizeof(float);
   std::vector<std::byte> saved(kHeaderBytes + residual_bytes + kChecksumBytes);
   std::memcpy(saved.data(), kMagic, sizeof(kMagic));

@@ -122,7 +122,7 @@ TEST(ErrorFeedback, another_version_is_unsupported_and_a_wrong_count_corrupt) {
   EXPECT_EQ(kind_of([&] { ErrorFeedback::restore(resealed(saved)); }), ErrorKind::corrupt_data);
 }
 
-TEST(ErrorFeedback, one_call_at_a_time_claims_it_and_a_failed_one_taints_it) {
+TEST(ErrorFeedback, one_call_at_a_time_claims_it) {
   ErrorFeedback feedback(3);
   internal::FeedbackState& state = *feedback.state();
   EXPECT_EQ(state.claim(), 0u);
@@ -131,18 +131,65 @@ TEST(ErrorFeedback, one_call_at_a_time_claims_it_and_a_failed_one_taints_it) {
   EXPECT_EQ(kind_of([&] { feedback.save(); }), ErrorKind::misuse);
   EXPECT_EQ(kind_of([&] { feedback.reset(); }), ErrorKind::misuse);
   EXPECT_EQ(feedback.size(), 3u);
+  EXPECT_NE(state.unusable_reason(), "");
   state.end(true);
+  EXPECT_EQ(state.unusable_reason(), "");
   EXPECT_EQ(state.claim(), 1u);
-  state.end(false);
-  EXPECT_TRUE(feedback.is_tainted());
-  EXPECT_EQ(state.claim(), std::nullopt);
-  EXPECT_NE(state.unusable_reason().find("failed"), std::string::npos);
-  EXPECT_EQ(kind_of([&] { feedback.save(); }), ErrorKind::misuse);
-  feedback.reset(0, 3);
-  EXPECT_TRUE(feedback.is_tainted());
+  state.end(true);
   feedback.reset();
-  EXPECT_FALSE(feedback.is_tainted());
   EXPECT_EQ(state.claim(), 0u);
+}
+
+std::vector<float> residual_of(const ErrorFeedback& feedback) {
+  return {feedback.residual().begin(), feedback.residual().end()};
+}
+
+// What a call does to the first `count` elements of a state.
+void change(const ErrorFeedback& feedback, std::size_t count, float value) {
+  internal::FeedbackState& state = *feedback.state();
+  ASSERT_TRUE(state.claim());
+  state.save(0, count);
+  std::fill_n(state.residual(), count, value);
+}
+
+TEST(ErrorFeedback, a_failed_call_leaves_it_as_it_was) {
+  ErrorFeedback feedback(3);
+  const float* const memory = feedback.residual().data();
+  change(feedback, 3, 1);
+  feedback.state()->end(true);
+  change(feedback, 2, 7);
+  feedback.state()->take_back(0, 2);
+  feedback.state()->end(false);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(3, 1));
+  EXPECT_EQ(feedback.counter(), 1u);
+  EXPECT_EQ(feedback.residual().data(), memory);
+  EXPECT_EQ(kind_of([&] { feedback.settle(2); }), ErrorKind::misuse) << "the call had not come to all elements";
+  EXPECT_EQ(kind_of([&] { feedback.settle(0); }), ErrorKind::misuse);
+}
+
+TEST(ErrorFeedback, settles_on_either_side_of_its_last_call) {
+  ErrorFeedback feedback(3);
+  const float* const memory = feedback.residual().data();
+  EXPECT_EQ(kind_of([&] { feedback.settle(1); }), ErrorKind::misuse);
+  change(feedback, 3, 1);
+  feedback.state()->end(true);
+  feedback.settle(1);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(3, 1));
+  feedback.settle(0);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(3, 0));
+  EXPECT_EQ(feedback.counter(), 0u);
+  change(feedback, 3, 2);
+  EXPECT_EQ(kind_of([&] { feedback.settle(1); }), ErrorKind::misuse) << "a call uses it";
+  feedback.state()->take_back(0, 3);
+  feedback.state()->end(false);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(3, 0));
+  feedback.settle(1);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(3, 2));
+  feedback.settle(0);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(3, 0));
+  EXPECT_EQ(feedback.residual().data(), memory);
+  feedback.reset();
+  EXPECT_EQ(kind_of([&] { feedback.settle(1); }), ErrorKind::misuse);
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ class Operation : public PostedCall {
     arguments_.work.reset();
     arguments_.region.reset();
     arguments_.staged.reset();
+    arguments_.kept = {};
   }
 
   // It goes through shared memory cells.
@@ -134,6 +135,8 @@ class Operation : public PostedCall {
   virtual bool lacks(GroupRank member) const = 0;
   // Gives back every frame it holds.
   virtual void drop_frames() {}
+  // The call has failed: the input that it keeps and its error feedback become what they were before it. Once.
+  virtual void take_back() {}
 
   // What it counts for where long collectives take turns; 0: it takes none.
   std::uint64_t admission_bytes() const {

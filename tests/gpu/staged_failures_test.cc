@@ -61,6 +61,31 @@ TEST_P(StagedFailures, wrong_buffers_are_refused_by_name_and_the_group_stays_usa
   });
 }
 
+TEST_P(StagedFailures, a_call_in_place_that_fails_leaves_its_memory_as_it_was) {
+  std::latch started(2);  // until then a failure may end the other rank's start
+  expect_success(2, [&](Communicator& comm) {
+    started.arrive_and_wait();
+    const ProgramStream stream;
+    const ByteVector input(kBytes, std::byte{7});
+    const bool is_late = comm.rank() == 1;  // it never makes the call
+    for (const fake::Kind kind : {fake::Kind::device, fake::Kind::pinned}) {
+      Communicator group = comm.dup();
+      group.barrier();
+      const DeviceBuffer memory(kBytes, kind);
+      memory.write(stream, input);
+      if (!is_late) {
+        const ErrorInfo failed = error_of([&] {
+          group.all_reduce(memory.data(), memory.data(), kCount, DataType::float32,
+                           {.timeout = Milliseconds(100), .stream = stream, .keep_input = true});
+        });
+        EXPECT_EQ(failed.kind, ErrorKind::deadline_exceeded);
+        EXPECT_EQ(memory.read(stream), input);
+      }
+      comm.barrier();
+    }
+  });
+}
+
 TEST_P(StagedFailures, a_call_in_a_captured_stream_is_unsupported) {
   expect_success(1, [](Communicator& comm) {
     const ProgramStream stream;

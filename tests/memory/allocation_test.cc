@@ -25,7 +25,7 @@ class Calls {
         feedback_(100'000),
         shared_(comm.allocate<float>(100'000)) {}
 
-  static constexpr int kCalls = 24;
+  static constexpr int kCalls = 26;
 
   void make_all() {
     comm_.all_reduce(small_, {.op = ReduceOp::max});
@@ -35,6 +35,8 @@ class Calls {
     comm_.all_gather(large_.data(), whole_.data(), large_.size(), DataType::float32);
     comm_.reduce_scatter(whole_.data(), large_.data(), large_.size(), DataType::float32, {.op = ReduceOp::max});
     comm_.all_reduce(large_, {.compression = block_int({.bits = 8}), .error_feedback = feedback_});
+    comm_.all_reduce(large_, {.compression = minmax({.bits = 4}), .error_feedback = feedback_, .keep_input = true});
+    comm_.all_reduce(large_, {.op = ReduceOp::max, .keep_input = true});
     comm_.compressed_allreduce(large_, worker_error_, server_error_);
     comm_.barrier();
     const Work reduced = comm_.all_reduce_async(small_, {.op = ReduceOp::max, .algorithm = Algorithm::sra});

@@ -54,8 +54,10 @@ SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const SimArgu
   arguments.output = given.output;
   arguments.premul_factor = premul_factor_of(member);
   if (arguments.plan->codec() != nullptr && call.error_feedback) {
-    arguments.feedback = feedback_[static_cast<std::size_t>(rank)].state();
+    const bool is_own = !given.feedback.is_none();
+    arguments.feedback = (is_own ? given.feedback : feedback_[static_cast<std::size_t>(rank)]).state();
   }
+  if (given.keep_input) arguments.kept = {kept_inputs_, *arguments.plan, given.input, given.output};
   arguments.timeout = given.timeout;
   arguments.work = std::make_shared<internal::WorkState>();
   auto work = arguments.work;

@@ -66,6 +66,8 @@ struct SimArguments {
   std::byte* output;
   Nanoseconds timeout = std::chrono::seconds(10);
   std::uint64_t group = kSimGroup;
+  ErrorFeedback feedback{};  // instead of SimOptions::feedback
+  bool keep_input = false;
 };
 
 class SimWorld {
@@ -115,6 +117,7 @@ class SimWorld {
 
   const std::shared_ptr<const Codec> codec_;
   const std::vector<ErrorFeedback> feedback_;
+  engine::KeptPool kept_inputs_;  // outlives the engines
   sim::SimulatedJob world_;
   std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of the open groups
 };

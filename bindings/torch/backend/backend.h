@@ -30,6 +30,7 @@ struct CompressedPart {
   at::Tensor tensor;
   std::optional<Compression> compression{};  // unset: the group's compression
   ErrorFeedback feedback{};
+  bool keep_input = false;  // CallOptions::keep_input
 };
 
 // Error feedback keyed by a tensor's address, for groups that use feedback in all their reductions. A tensor that keeps

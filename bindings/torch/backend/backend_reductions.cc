@@ -54,6 +54,7 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
   CallOptions options = call.options;
   options.compression = part.compression;
   options.error_feedback = part.feedback;
+  options.keep_input = part.keep_input;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
   const at::Tensor memory = call.memory.update(part.tensor);
   options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });

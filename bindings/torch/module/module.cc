@@ -82,8 +82,8 @@ std::string choose(const Policy& policy, const std::string& name, const at::Tens
 }
 
 CompressedPart make_part(const at::Tensor& tensor, const std::optional<std::string>& compression,
-                         const std::optional<ErrorFeedback>& feedback) {
-  CompressedPart part{tensor};
+                         const std::optional<ErrorFeedback>& feedback, bool keep_input) {
+  CompressedPart part{.tensor = tensor, .keep_input = keep_input};
   if (compression) part.compression = Compression::parse(*compression);
   if (feedback) part.feedback = *feedback;
   return part;
@@ -221,12 +221,14 @@ PYBIND11_MODULE(_C, module) {
       .def("save", &save)
       .def_property_readonly("size", &qccl::ErrorFeedback::size)
       .def_property_readonly("counter", &qccl::ErrorFeedback::counter)
-      .def_property_readonly("is_tainted", &qccl::ErrorFeedback::is_tainted)
       .def_property_readonly("residual", &residual_of)
+      .def("settle", &qccl::ErrorFeedback::settle, py::arg("counter"))
       .def("reset", py::overload_cast<>(&qccl::ErrorFeedback::reset))
       .def("reset", py::overload_cast<std::size_t, std::size_t>(&qccl::ErrorFeedback::reset), py::arg("begin"),
            py::arg("count"));
-  py::class_<CompressedPart>(module, "CompressedPart").def(py::init(&make_part));
+  py::class_<CompressedPart>(module, "CompressedPart")
+      .def(py::init(&make_part), py::arg("tensor"), py::arg("compression"), py::arg("feedback"),
+           py::arg("keep_input") = false);
   module.def(
       "all_reduce_parts",
       [](const BackendPointer& backend, const std::vector<CompressedPart>& parts, const at::Tensor& whole,

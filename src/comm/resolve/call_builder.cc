@@ -55,7 +55,7 @@ std::optional<MappedRegions::Match> MappedRegions::find(const void* begin, std::
 
 CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const GroupAgreement& agreement)
     : group_(group),
-      staging_(group, context.device_staging()),
+      staging_(group, context.device_staging(), context.kept_inputs()),
       log_(context.log()),
       algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.distance),
       timeout_(context.settings().options.timeout) {
@@ -97,6 +97,7 @@ CallArguments CallBuilder::build(const CollectiveCall& call) {
   if (arguments.plan->call().region != 0) arguments.region = std::move(region->region);
   arguments.awaited = call.options.awaited;
   if (is_staged(call)) staging_.stage(arguments, call);
+  if (call.options.keep_input) staging_.keep_input(arguments, call);
   return arguments;
 }
 
@@ -139,10 +140,12 @@ std::uint64_t CallBuilder::use_line_rate(double rate) {
   return defaults_.window_bytes;
 }
 
-// The region of an all_reduce in place, unless it is a premul_sum: no rank knows another's factor.
+// The region of an all_reduce in place, unless it is a premul_sum: no rank knows another's factor. Other ranks write to
+// a region even after the call has failed here, so a call that keeps its input uses none.
 std::optional<MappedRegions::Match> CallBuilder::find_region(const CollectiveCall& call) {
   const bool may_use_one = !call.options.stream && call.collective == Collective::all_reduce &&
-                           call.input == call.output && call.count > 0 && call.options.op != ReduceOp::premul_sum;
+                           call.input == call.output && call.count > 0 && call.options.op != ReduceOp::premul_sum &&
+                           !call.options.keep_input;
   if (!may_use_one) return std::nullopt;
   return regions_.find(call.output, call.count * element_bytes(call.type), group_.rank);
 }

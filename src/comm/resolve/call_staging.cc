@@ -60,4 +60,12 @@ void CallStaging::stage(CallArguments& arguments, const MessageCall& call) const
   attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, kind), name));
 }
 
+// Device memory is written only once the call has ended well.
+void CallStaging::keep_input(CallArguments& arguments, const CollectiveCall& call) const {
+  const engine::ExecutablePlan& plan = *arguments.plan;
+  const bool reads = call.collective != Collective::broadcast || plan.call().root == group_.rank;
+  const bool is_on_host = !call.options.stream || plan.call().memory != MemoryKind::device;
+  if (reads && is_on_host) arguments.kept = {kept_inputs_, plan, arguments.input, arguments.output};
+}
+
 }  // namespace qccl::comm

@@ -1,4 +1,4 @@
-// A group's calls that name a stream: the kind of their memory, and their copies.
+// The memory of a group's calls: copies of those that name a stream, and of inputs to be kept.
 #pragma once
 
 #include <string_view>
@@ -12,13 +12,16 @@ namespace qccl::comm {
 // Throws Error, naming the group, if the call's buffers or its stream are wrong. Thread-safe.
 class CallStaging {
  public:
-  // Both outlive the object.
-  CallStaging(const GroupIdentity& group, DeviceStaging& devices) : group_(group), devices_(devices) {}
+  // All outlive the object.
+  CallStaging(const GroupIdentity& group, DeviceStaging& devices, engine::KeptPool& kept_inputs)
+      : group_(group), devices_(devices), kept_inputs_(kept_inputs) {}
 
   engine::MemoryKind memory_of(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
   // Makes the call run in host memory, between its copies.
   void stage(engine::CallArguments& arguments, const CollectiveCall& call) const;
   void stage(engine::CallArguments& arguments, const MessageCall& call) const;
+  // The call, which is staged if it names a stream, gives its input back if it fails. Throws std::bad_alloc.
+  void keep_input(engine::CallArguments& arguments, const CollectiveCall& call) const;
 
  private:
   using Buffers = engine::StagedCall::Buffers;
@@ -29,6 +32,7 @@ class CallStaging {
 
   const GroupIdentity& group_;
   DeviceStaging& devices_;
+  engine::KeptPool& kept_inputs_;
 };
 
 }  // namespace qccl::comm

@@ -17,6 +17,7 @@
 #include "base/pooled.h"
 #include "base/rank.h"
 #include "engine/call/executable_plan.h"
+#include "engine/call/kept_input.h"
 #include "qccl/error.h"
 #include "qccl/log.h"
 #include "qccl/types.h"
@@ -118,46 +119,57 @@ inline std::shared_ptr<WorkState> make_work() { return std::allocate_shared<Work
 //
 // Owner: shared by the user's handles and the operation in flight that uses it. Threads: a call claims it on the thread
 // that drives the engine, which alone touches it until the call has ended; otherwise it is the user's.
+//
+// A call is a transaction: it saves each element of the residual before it changes it, and takes them back if it fails.
+// The other side of the last call is kept until the next one begins.
 class FeedbackState {
  public:
-  FeedbackState(std::size_t count, std::uint64_t counter) : residual_(count), counter_(counter) {}
+  FeedbackState(std::size_t count, std::uint64_t counter) : residual_(count), other_(count), counter_(counter) {}
 
   std::size_t size() const { return residual_.size(); }
   float* residual() { return residual_.data(); }
   std::uint64_t counter() const { return counter_; }
   // Pairs with the release in end(): a thread that sees false sees everything that the call wrote.
   bool is_busy() const { return busy_.load(std::memory_order_acquire); }
-  bool is_tainted() const { return tainted_; }
 
-  // Claims the state for one call and returns the call's random counter; nothing if the state is unusable.
+  // Claims the state for one call and returns the call's random counter; nothing if another call has it.
   std::optional<std::uint64_t> claim() {
     if (busy_.exchange(true, std::memory_order_acquire)) return std::nullopt;
-    if (!tainted_) return counter_++;
-    busy_.store(false, std::memory_order_release);
-    return std::nullopt;
+    other_counter_.reset();
+    saved_ = 0;
+    return counter_;
   }
   // Why no call can claim it, or "".
   std::string unusable_reason() const {
     if (is_busy()) return "another call that has not ended uses this error feedback: wait for its Work first";
-    if (tainted_)
-      return "an earlier call with this error feedback failed after some of it was sent: call reset() first";
     return {};
   }
-  // The call has ended; a failed one leaves unknown residuals.
-  void end(bool well) {
-    tainted_ = !well;
-    busy_.store(false, std::memory_order_release);
-  }
+  // The call is about to change these elements, for the first time.
+  void save(std::uint64_t first, std::size_t count);
+  // The call has failed: takes back elements that were saved.
+  void take_back(std::uint64_t first, std::size_t count);
+  // The call has ended; of a failed one, all that was saved has been taken back.
+  void end(bool well);
+
+  // The counter of the other side of the last call: before it, or after it where it failed. Nothing if the call had
+  // not reached all elements.
+  std::optional<std::uint64_t> other_counter() const { return other_counter_; }
+  // Goes to that side.
+  void swap();
+
   void reset() {
-    residual_.assign(residual_.size(), 0.0f);
+    reset(0, size());
     counter_ = 0;
-    tainted_ = false;
+    other_counter_.reset();
   }
+  void reset(std::size_t first, std::size_t count);
 
  private:
   std::vector<float> residual_;
-  std::uint64_t counter_;
-  bool tainted_ = false;
+  std::vector<float> other_;
+  std::uint64_t counter_;  // calls that ended well
+  std::optional<std::uint64_t> other_counter_;
+  std::size_t saved_ = 0;  // elements, by the call in flight
   std::atomic<bool> busy_{false};
 };
 
@@ -203,6 +215,7 @@ struct CallArguments {
   std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
   std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
   StagedCallPtr staged{};                               // then `input` and `output` are its host memory
+  KeptInput kept{};                                     // to be given back if the call fails
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
   TimePoint posted{};      // for the log; unset: the time at which the engine gets it

@@ -36,8 +36,10 @@ PlanOperation::PlanOperation(Group& group, FrameSender& frame_sender, const Exec
   }
 }
 
+// A call that has not ended has no caller any more, whose memory it could write.
 PlanOperation::~PlanOperation() {
-  end_feedback();
+  arguments_.kept = {};
+  if (arguments_.feedback != nullptr) take_back();
   drop_frames();
 }
 
@@ -56,12 +58,17 @@ void PlanOperation::begin(std::uint64_t sequence, CallArguments&& arguments, Tim
 }
 
 void PlanOperation::park() {
-  end_feedback();
+  end_feedback(true);
   Operation::park();
 }
 
-void PlanOperation::end_feedback() {
-  if (arguments_.feedback != nullptr) arguments_.feedback->end(finished());
+void PlanOperation::take_back() {
+  compute_->take_back();
+  end_feedback(false);
+}
+
+void PlanOperation::end_feedback(bool well) {
+  if (arguments_.feedback != nullptr) arguments_.feedback->end(well);
   arguments_.feedback.reset();
 }
 

@@ -32,6 +32,7 @@ class PlanOperation final : public Operation {
   Waiting waiting() const override;
   bool lacks(GroupRank member) const override;
   void drop_frames() override;
+  void take_back() override;
 
  private:
   struct LaneProgress {
@@ -50,7 +51,7 @@ class PlanOperation final : public Operation {
   // waits: the lane will be woken; no_room: try again.
   enum class StepStatus { done, waits, no_room };
 
-  void end_feedback();
+  void end_feedback(bool well);
   // What is wrong with a frame that no stream expects.
   Failure refuse(GroupRank peer, const wire::FrameHeader& header) const;
   Result<LaneAdvance> advance_lane(std::size_t lane);

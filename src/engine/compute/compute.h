@@ -51,6 +51,10 @@ class Compute {
   virtual Status local(std::size_t lane, std::size_t step) = 0;
   // Where an uncompressed slice that is only copied may be received, instead of a frame; null: nowhere.
   virtual std::byte* find_destination(std::size_t lane, std::uint64_t slice) = 0;
+
+  // The call has failed, and nothing more is computed: its kept input (CallArguments::kept) and its error feedback
+  // become what they were before it.
+  virtual void take_back() {}
 };
 
 struct ComputeContext {

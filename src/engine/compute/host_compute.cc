@@ -49,6 +49,7 @@ void HostCompute::begin(const CallArguments& arguments) {
   math_.premul_factor = arguments.premul_factor;
   math_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
   math_.residuals = arguments.feedback != nullptr ? arguments.feedback->residual() : nullptr;
+  for (Lane& lane : lanes_) lane.kept_slices = 0;
 }
 
 // An element of a sum has the same index as in each rank's tensor.
@@ -196,7 +197,27 @@ std::size_t HostCompute::offset(std::uint64_t begin, std::uint64_t slice) const 
 const std::byte* HostCompute::input_slice(Lane& lane) {
   if (arguments_->input == nullptr) return nullptr;
   const std::byte* at = arguments_->input + offset(lane.plan->input_begin, lane.slice);
+  keep(lane, at);
   return lane.input.take(at, elements(lane));
+}
+
+// Each element's input is used, in one lane, before its output is written and its residual changes.
+void HostCompute::keep(Lane& lane, const std::byte* input) {
+  if (lane.kept_slices > lane.slice) return;
+  lane.kept_slices = lane.slice + 1;
+  arguments_->kept.keep({input, elements(lane) * math_.element_size()});
+  if (arguments_->feedback == nullptr) return;
+  arguments_->feedback->save(lane.plan->input_begin + lane.slice * plan_.slice_elements(), elements(lane));
+}
+
+void HostCompute::take_back() {
+  for (const Lane& lane : lanes_) {
+    const std::uint64_t kept = std::min(lane.plan->count, lane.kept_slices * plan_.slice_elements());
+    const auto count = static_cast<std::size_t>(kept);
+    if (count == 0) continue;
+    arguments_->kept.give_back({arguments_->input + offset(lane.plan->input_begin, 0), count * math_.element_size()});
+    if (arguments_->feedback != nullptr) arguments_->feedback->take_back(lane.plan->input_begin, count);
+  }
 }
 
 std::byte* HostCompute::output_slice(Lane& lane) {

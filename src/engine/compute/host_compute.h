@@ -23,6 +23,7 @@ class HostCompute final : public Compute {
   bool keeps_part(std::size_t lane) const override { return lanes_[lane].sum.keeps_part(); }
   Status local(std::size_t lane, std::size_t step) override;
   std::byte* find_destination(std::size_t lane, std::uint64_t slice) override;
+  void take_back() override;
 
  private:
   struct Lane {
@@ -32,7 +33,8 @@ class HostCompute final : public Compute {
     bool finishes = false;
     int reduced_parts = 0;
     std::uint64_t slice = 0;
-    ConstBytes received{};  // by recv_copy, for forward
+    std::uint64_t kept_slices = 0;  // the first ones, whose input was used
+    ConstBytes received{};          // by recv_copy, for forward
     InputSource input;
     SliceEncoder encoder;
     SliceAccumulator sum;
@@ -53,6 +55,7 @@ class HostCompute final : public Compute {
   bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
   std::size_t elements(const Lane& lane) const { return plan_.slice_length(lane.plan->count, lane.slice); }
   std::size_t offset(std::uint64_t begin, std::uint64_t slice) const;
+  void keep(Lane& lane, const std::byte* input);
   const std::byte* input_slice(Lane& lane);
   std::byte* output_slice(Lane& lane);
   std::byte* output_slice(const Lane& lane, std::uint64_t slice) const;

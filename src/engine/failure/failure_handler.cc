@@ -32,6 +32,7 @@ void FailureHandler::complete(Operation& operation, internal::SharedFailure fail
   } catch (const std::bad_alloc&) {
     fail_all_groups();  // frames lost here may have been any group's
   }
+  if (failure != nullptr) operation.take_back();
   if (operation.log_notes().is_wanted) parts_.recorder.end(operation, failure.get());
   parts_.ended.push(operation.work(), std::move(failure));
 }

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -54,6 +55,39 @@ def test_survivors_of_a_kill_go_on_as_the_default_group(killed, transport, tmp_p
     outcomes = run_processes(body, 4, environment={"QCCL_TRANSPORT": transport})
     left = [rank for rank in range(4) if rank != killed]
     assert values_of([outcomes[rank] for rank in left]) == [left] * 3
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_survivors_repeat_a_failed_sum_with_what_they_gave_and_owe(transport, tmp_path):
+    def body(rank):
+        store = dist.FileStore(str(tmp_path / "store"), 3)
+        dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=TIMEOUT)
+        feedback = qccl.ErrorFeedback(500_000)
+        gradient = torch.linspace(-1, 1, 500_000) * (rank + 1)
+        while True:
+            values, owed, counter = gradient.clone(), feedback.residual.clone(), feedback.counter
+            if rank == 1 and counter == 10:
+                threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            try:
+                qccl.all_reduce(values, compression="minmax:bits=4", error_feedback=feedback, keep_input=True)
+            except LOST:
+                break
+        assert torch.equal(values, gradient)
+        assert torch.equal(feedback.residual, owed) and feedback.counter == counter
+        qccl.shrink()
+        newest = torch.tensor([counter])
+        dist.all_reduce(newest, dist.ReduceOp.MAX)
+        assert newest.item() - counter in (0, 1)
+        with pytest.raises(dist.DistBackendError, match="after"):
+            feedback.settle(counter + 2)
+        feedback.settle(newest.item())
+        qccl.all_reduce(values, compression="minmax:bits=4", error_feedback=feedback, keep_input=True)
+        assert feedback.counter == newest.item() + 1
+        dist.barrier()
+        dist.destroy_process_group()
+
+    outcomes = run_processes(body, 3, environment={"QCCL_TRANSPORT": transport})
+    values_of([outcomes[0], outcomes[2]])
 
 
 def test_a_group_leaves_a_rank_out_without_a_failure():

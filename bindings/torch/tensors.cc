@@ -67,9 +67,6 @@ double factor_of(const c10d::ReduceOp& op) {
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
-// A device of PrivateUse1 is CUDA's under another name, as in the tests, or the driver does not know its memory.
-bool is_served(const c10::Device& device) { return device.is_cuda() || device.is_privateuseone(); }
-
 // torch's own programs look for the word "timeout" in the exceptions they catch.
 constexpr const char* kWhichTimeout =
     ". The timeout of a call is its own, else the one of its process group, else QCCL_TIMEOUT";
@@ -132,6 +129,9 @@ Elements elements_of(const at::Tensor& tensor) {
   if (const auto type = library_type(tensor.scalar_type())) return {*type};
   return {DataType::uint8, static_cast<std::size_t>(tensor.element_size())};
 }
+
+// A device of PrivateUse1 is CUDA's under another name, as in the tests, or the driver does not know its memory.
+bool is_served(const c10::Device& device) { return device.is_cuda() || device.is_privateuseone(); }
 
 std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation) {
   std::optional<c10::Device> device;

@@ -58,6 +58,8 @@ void require(bool condition, const char* operation, const Words&... problem) {
   if (!condition) C10_THROW_ERROR(ValueError, c10::str("qccl: ", operation, ": ", problem...));
 }
 
+// Whether calls take tensors of the device, beside the CPU's.
+bool is_served(const c10::Device& device);
 // The current stream of the device that the tensors are on, empty for the CPU. ValueError if they are on several.
 std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation);
 

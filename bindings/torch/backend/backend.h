@@ -96,7 +96,8 @@ class Backend final : public c10d::Backend {
   void unregisterCompletionHook(std::int64_t id) override { share_->completion_hooks.remove(id); }
 #endif
 
-  void eagerConnectSingleDevice(at::Device) override {}
+  // Opens the device, which the first call with its tensors would do; ranks are connected already. Local.
+  void eagerConnectSingleDevice(at::Device device) override;
   c10d::ErrorType getError() override { return share_->first_error; }
   void abort() override;
   // Gives this rank's operations a few seconds to end, then aborts the rest.

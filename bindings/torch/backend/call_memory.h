@@ -168,15 +168,21 @@ class CallMemory {
   // Copies results to their tensors, once all operations have ended. A device copies in a stream of its own, and has
   // when this returns: what this thread's stream is, is the program's business.
   void finish() const {
-    if (copies_.empty()) return;
-    const c10::Device device = copies_.front().target.device();
-    if (device.is_cpu()) return copy_results();
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-    {
-      const c10::StreamGuard guard(stream);
-      copy_results();
+    std::vector<c10::Stream> streams;  // coalesced calls may be on several devices
+    for (const CopyBack& copy : copies_) {
+      const c10::Device device = copy.target.device();
+      if (device.is_cpu()) {
+        copy_result(copy);
+        continue;
+      }
+      auto own = std::ranges::find(streams, device, &c10::Stream::device);
+      if (own == streams.end()) {
+        own = streams.insert(own, c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+      }
+      const c10::StreamGuard guard(*own);
+      copy_result(copy);
     }
-    stream.synchronize();
+    for (const c10::Stream& stream : streams) stream.synchronize();
   }
 
   // Takes over the tensors and copies of `other`.
@@ -257,11 +263,9 @@ class CallMemory {
     return start_of(smaller) == start_of(larger) + offset;
   }
 
-  void copy_results() const {
-    for (const CopyBack& copy : copies_) {
-      const WriteGuard guard(copy.target);
-      copy.target.copy_(copy.source);
-    }
+  static void copy_result(const CopyBack& copy) {
+    const WriteGuard guard(copy.target);
+    copy.target.copy_(copy.source);
   }
 
   void note(const Tensors& tensors, bool written) {

@@ -3,6 +3,8 @@
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
+
 #include "tensors.h"
 
 namespace qccl::torch_binding {
@@ -45,12 +47,16 @@ std::string text_of(const std::exception_ptr& failure) {
   }
 }
 
-// The devices of the outputs, which are on one.
+// The devices of the outputs, without the CPU.
 std::vector<c10::Device> devices_of(const TorchCall& call) {
+  std::vector<c10::Device> devices;
   for (const auto& list : call.outputs) {
-    if (!list.empty() && !list.front().device().is_cpu()) return {list.front().device()};
+    for (const at::Tensor& tensor : list) {
+      const c10::Device device = tensor.device();
+      if (!device.is_cpu() && std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
+    }
   }
-  return {};
+  return devices;
 }
 
 // Copies the results of a call whose operations have ended.

@@ -228,11 +228,13 @@ def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
             skipped[tool] = str(reason)
     try:
         python = torch_python(arguments)
-        file = "tests/torch/device/test_device_tensors.py"
-        codes[file] = run_program([python, "-m", "pytest", "-q", "-rs", file], (0, 1), QCCL_TEST_DEVICE="cuda")
+        files = [f"tests/torch/device/test_{name}.py" for name in ("calls", "device_tensors")]
+        codes["tests/torch"] = run_program(
+            [python, "-m", "pytest", "-q", "-rs", *files], (0, 1), QCCL_TEST_DEVICE="cuda"
+        )
     except Skipped as reason:
         say(f"the torch device tests are skipped: {reason}")
-        skipped = {"torch": str(reason)}
+        skipped["torch"] = str(reason)
     failed = [name for name, code in codes.items() if code != 0]
     return {"ran": list(codes), "left_out": skipped, **({"failed": ", ".join(failed)} if failed else {})}
 

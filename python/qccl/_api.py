@@ -242,7 +242,7 @@ def _checked(compression: str | None) -> str | None:
 
 
 def backend_of(group: dist.ProcessGroup | None) -> Any:
-    """The group's c10d backend for CPU tensors. The functions of _C require it to be qccl's.
+    """The group's c10d backend: qccl's, if one of its devices has that. The functions of _C require it to be qccl's.
 
     Raises ValueError if there is no such group, or this rank is not in it.
     """
@@ -252,6 +252,7 @@ def backend_of(group: dist.ProcessGroup | None) -> Any:
         raise ValueError(f"rank {dist.get_rank()} is not in this process group: only its members can call this")
     if found is None:
         raise ValueError("the default process group is not initialised: call init_process_group first")
-    backend = found._get_backend(torch.device("cpu"))
+    devices = sorted(found._device_types, key=lambda device: device.type != "cpu")
     # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around every backend.
-    return getattr(backend, "wrapped_pg", backend)
+    backends = [getattr(backend, "wrapped_pg", backend) for backend in map(found._get_backend, devices)]
+    return next((backend for backend in backends if backend.name() == "qccl"), backends[0])

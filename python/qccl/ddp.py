@@ -38,12 +38,12 @@ class _JoinState:
         if torch.is_grad_enabled() and model.require_backward_grad_sync:
             self._has_input = True
 
-    def share(self) -> torch.Tensor | None:
+    def share(self, device: torch.device) -> torch.Tensor | None:
         """1 on a rank with input, 0 on one that has joined; None if the average is over all ranks."""
         model: Any = self._model()
         if not isinstance(model, DistributedDataParallel) or not model._join_config.enable:
             return None
-        return None if model._divide_by_initial_world_size else torch.tensor([float(self._has_input)])
+        return None if model._divide_by_initial_world_size else torch.tensor([float(self._has_input)], device=device)
 
     def end_step(self) -> None:
         self._has_input = False
@@ -164,7 +164,7 @@ def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torc
             f"compress_hook needs a qccl.ddp.State, got {type(state).__name__}: "
             "model.register_comm_hook(qccl.ddp.State(model), qccl.ddp.compress_hook)"
         )
-    share = state._join.share()
+    share = state._join.share(bucket.buffer().device)
     share_work = None if share is None else dist.all_reduce(share, dist.ReduceOp.AVG, state._group, async_op=True)
     work = _all_reduce(state, bucket)
     if bucket.is_last():

@@ -1,9 +1,9 @@
 """Pipeline parallelism: sends between the stages of a model, and broadcasts from the last stage.
 
 The functions are those of Megatron-LM's schedules and inference, over a process group of stages in rank order (None:
-the default group), on CPU tensors, and without their hangs: messages of the two directions never match each other, two
-stages that send to each other at once do not block, and a wrong size is an error on both sides. Pipeline needs a group
-of backend qccl; the other functions take any.
+the default group), on CPU tensors (Pipeline takes a GPU's too), and without their hangs: messages of the two directions
+never match each other, two stages that send to each other at once do not block, and a wrong size is an error on both
+sides. Pipeline needs a group of backend qccl; the other functions take any.
 
     pipeline = qccl.pipeline.Pipeline(mesh.group("pp"), torch.float32)
     input = pipeline.recv_forward((32, 1024))            # None on the first stage
@@ -34,7 +34,7 @@ def _stage(group: dist.ProcessGroup | None) -> tuple[int, int]:
 class Pipeline:
     """The stages of a model, one per rank of a group of backend qccl: qccl::Pipeline, whose C++ stages it may mix with.
 
-    dtype: of the tensors that stages receive.
+    dtype, device: of the tensors that stages receive. The tensors of a GPU travel through host memory.
     variable_shapes: sends every tensor's shape before the tensor, so that receivers need not know it and may leave out
         `shape`. All stages must give the same.
 
@@ -51,9 +51,11 @@ class Pipeline:
         group: dist.ProcessGroup | None = None,
         dtype: torch.dtype = torch.float32,
         variable_shapes: bool = False,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.group = group
         self.dtype = dtype
+        self.device = torch.device(device)
         self.variable_shapes = variable_shapes
         self.stage, self.stages = _stage(group)
         self._pipeline = _C.Pipeline(backend_of(group), variable_shapes)
@@ -120,11 +122,13 @@ class Pipeline:
         if (recv_prev or recv_next) and shape is None and not self.variable_shapes:
             raise ValueError("a stage that receives needs the shape, or a Pipeline with variable_shapes=True")
         room = (0,) if self.variable_shapes else shape or ()
-        rooms = [torch.empty(room, dtype=self.dtype) if wanted else None for wanted in (recv_prev, recv_next)]
+        rooms = [
+            torch.empty(room, dtype=self.dtype, device="cpu") if wanted else None for wanted in (recv_prev, recv_next)
+        ]
         received = self._pipeline.exchange(to_next, to_prev, *rooms)
         can_have_gradient = self.dtype.is_floating_point or self.dtype.is_complex
         from_prev, from_next = (
-            None if tensor is None else tensor.requires_grad_(can_have_gradient) for tensor in received
+            None if tensor is None else tensor.to(self.device).requires_grad_(can_have_gradient) for tensor in received
         )
         return from_prev, from_next
 

@@ -35,7 +35,7 @@ class TorchPipeline {
       : sends_shapes_(variable_shapes), pipeline_(own(group).communicator(), {.variable_shapes = variable_shapes}) {}
 
   // Moves the tensors that are given around the ring of stages. Returns the received ones: those given, or, if shapes
-  // are sent, tensors of the shapes that came.
+  // are sent, tensors of the shapes that came. Tensors of a device travel as copies; the received ones are on the CPU.
   std::pair<OptionalTensor, OptionalTensor> exchange(const OptionalTensor& to_next, const OptionalTensor& to_prev,
                                                      const OptionalTensor& from_prev, const OptionalTensor& from_next) {
     const OptionalTensor next = sent(to_next), prev = sent(to_prev);
@@ -51,7 +51,7 @@ class TorchPipeline {
   static OptionalTensor sent(const OptionalTensor& tensor) {
     if (!tensor) return {};
     check_readable(*tensor, kPipeline);
-    return tensor->detach().resolve_conj().resolve_neg().contiguous();
+    return tensor->detach().cpu().resolve_conj().resolve_neg().contiguous();
   }
 
   // The library's tensor in the same memory. A type that the library has no name for is bytes, in one more dimension.

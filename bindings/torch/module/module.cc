@@ -6,6 +6,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <array>
 #include <span>
 #include <string>
 
@@ -137,17 +138,18 @@ std::span<float> elements_of_error(const at::Tensor& error, const char* name) {
   return {error.mutable_data_ptr<float>(), static_cast<std::size_t>(error.numel())};
 }
 
-// Calls Communicator::compressed_allreduce() in place. Takes dense float32 tensors on the CPU: `buffer` of any shape
+// Calls Communicator::compressed_allreduce() in place. Takes dense float32 tensors on one device: `buffer` of any shape
 // and strides, the errors contiguous. Blocking. ValueError for other tensors or a wrong number of elements.
 void compressed_allreduce(const BackendPointer& backend, const at::Tensor& buffer, const at::Tensor& worker_error,
                           const at::Tensor& server_error) {
   check_float(buffer, "the buffer");
   const std::span<float> worker = elements_of_error(worker_error, "worker_error");
   const std::span<float> server = elements_of_error(server_error, "server_error");
+  const std::optional<DeviceStream> stream = stream_of(std::array{buffer, worker_error, server_error}, kOnebit);
   CallMemory memory;
   const at::Tensor sum = memory.update(buffer);
   const std::span<float> elements(sum.mutable_data_ptr<float>(), static_cast<std::size_t>(sum.numel()));
-  own(backend).communicator().compressed_allreduce(elements, worker, server);
+  own(backend).communicator().compressed_allreduce(elements, worker, server, {.stream = stream});
   memory.finish();
 }
 

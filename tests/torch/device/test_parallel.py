@@ -9,15 +9,17 @@ import torch._dynamo  # noqa: F401  seconds here, once, or in every rank
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
-from device_ranks import DEVICE, needs_device, numbers, on_device
+from device_ranks import BACKEND, DEVICE, KIND, needs_device, numbers, on_device
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import qccl.fsdp
+import qccl.pipeline
 
 pytestmark = needs_device
 DEVICES = ("cpu", DEVICE)
@@ -111,6 +113,49 @@ def test_powersgd_trains_as_on_the_cpu() -> None:
         same(ends)
 
     on_device(body)
+
+
+# ---- parts of qccl
+
+
+def test_a_pipeline_moves_tensors_of_a_device() -> None:
+    def body(rank: int) -> None:
+        for variable_shapes in (False, True):
+            pipeline = qccl.pipeline.Pipeline(None, torch.float32, variable_shapes, DEVICE)
+            received = pipeline.recv_forward((60, 100))
+            output = numbers(3, 6000).view(100, 60).t().to(DEVICE) if received is None else received * 2
+            gradient = pipeline.send_forward_recv_backward(output, (60, 100))
+            pipeline.send_backward(None if received is None else output + 1)
+            for tensor in (received, gradient):
+                assert tensor is None or tensor.device == torch.device(DEVICE)
+            expected = numbers(3, 6000).view(100, 60).t()
+            if rank == 0:
+                assert torch.equal(gradient.cpu(), 2 * expected + 1)
+            else:
+                assert torch.equal(received.detach().cpu(), expected) and received.requires_grad
+
+    on_device(body)
+
+
+@pytest.mark.parametrize("backend", [BACKEND, f"{KIND}:qccl"])
+def test_ranks_that_have_joined_count_in_averages(backend: str) -> None:
+    """With divide_by_initial_world_size=False the hook shares how many ranks have inputs, in a call of its own."""
+
+    def body(rank: int) -> list[Any]:
+        model = DistributedDataParallel(network().to(DEVICE))
+        model.register_comm_hook(qccl.ddp.State(model, "none"), qccl.ddp.compress_hook)
+        with Join([model], divide_by_initial_world_size=False):
+            train(model, DEVICE, rank, 1 + rank)
+        return [parameter.detach().cpu().tolist() for parameter in model.parameters()]
+
+    def on_cpu(rank: int) -> list[Any]:
+        model = DistributedDataParallel(network())
+        model.register_comm_hook(qccl.ddp.State(model, "none"), qccl.ddp.compress_hook)
+        with Join([model], divide_by_initial_world_size=False):
+            train(model, "cpu", rank, 1 + rank)
+        return [parameter.detach().tolist() for parameter in model.parameters()]
+
+    assert on_device(body, backend=backend) == on_device(on_cpu)
 
 
 # ---- torch.compile

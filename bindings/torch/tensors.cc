@@ -146,6 +146,15 @@ std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const
   return DeviceStream{device->index(), stream.native_handle()};
 }
 
+// An estimate builds a call without making it, and building one opens its device and looks at its stream.
+void open_device(Communicator group, const DeviceStream& stream) {
+  with_torch_errors([&] {
+    group.group_start();
+    group.broadcast_async(nullptr, 0, DataType::uint8, {.stream = stream});
+    group.group_estimate();
+  });
+}
+
 void check_readable(const at::Tensor& tensor, const char* operation) {
   require(tensor.defined(), operation, "got an undefined tensor");
   if (tensor.layout() != at::kStrided) {

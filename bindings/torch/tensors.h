@@ -62,6 +62,9 @@ void require(bool condition, const char* operation, const Words&... problem) {
 bool is_served(const c10::Device& device);
 // The current stream of the device that the tensors are on, empty for the CPU. ValueError if they are on several.
 std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation);
+// Opens the stream's device, which the first call with its tensors would do. For calls whose tensors torch itself
+// copies to the CPU: NotImplementedError if the stream is being captured into a CUDA graph.
+void open_device(Communicator group, const DeviceStream& stream);
 
 // ValueError unless the tensor is on the CPU or a device that the library serves, and can be read (or written);
 // NotImplementedError if it is sparse.

@@ -105,14 +105,8 @@ void Backend::set_compression(const Compression& compression) {
   with_torch_errors([&] { groups_.set_compression(compression); });
 }
 
-// An estimate builds calls without making them, and building one opens its device.
 void Backend::eagerConnectSingleDevice(at::Device device) {
-  if (!is_served(device)) return;
-  with_torch_errors([&] {
-    group_.group_start();
-    group_.broadcast_async(nullptr, 0, DataType::uint8, {.stream = DeviceStream{std::max<int>(device.index(), 0)}});
-    group_.group_estimate();
-  });
+  if (is_served(device)) open_device(group_, DeviceStream{std::max<int>(device.index(), 0)});
 }
 
 // ---- Groups made from this one, and its end

@@ -228,7 +228,7 @@ Backend& own(const c10::intrusive_ptr<c10d::Backend>& backend);
 // ---- Sums of sparse tensors (backend_messages.cc)
 
 struct SparseReduction {
-  at::Tensor tensor;  // COO; becomes the result, coalesced
+  at::Tensor tensor;  // COO; becomes the result, coalesced. Only the CPU's memory is sent
   c10d::ReduceOp op;
   int rank = 0;
   int world = 1;

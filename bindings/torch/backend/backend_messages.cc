@@ -2,6 +2,8 @@
 // users may not take, because their numbers have no place in the group's order of collectives: torch's monitored
 // barrier and sums of sparse tensors.
 #include <ATen/Functions.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <optional>
 #include <string>
@@ -103,12 +105,14 @@ struct Exchange {
   SparseReduction reduction;
   std::optional<std::chrono::milliseconds> timeout;
   SparseSum sum;
+  std::optional<c10::Stream> stream;  // the program's, if the tensor is on a device
 };
 
 void check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const char* const operation = "all_reduce of a sparse tensor";
   require(tensor.layout() == at::kSparse, operation, "the layout must be torch.sparse_coo");
-  require(tensor.device().is_cpu(), operation, "the tensor must be on the CPU");
+  require(tensor.device().is_cpu() || is_served(tensor.device()), operation,
+          "the tensor must be on the CPU or a CUDA device, it is on ", tensor.device());
   const bool is_float = at::isFloatingType(tensor.scalar_type()) || tensor.is_complex();
   const bool is_average = op.op_ == c10d::ReduceOp::AVG || op.op_ == c10d::ReduceOp::PREMUL_SUM;
   require(op.op_ == c10d::ReduceOp::SUM || is_average, operation, "only SUM, AVG and PREMUL_SUM exist");
@@ -120,8 +124,8 @@ SparseSum sum_of(const SparseReduction& reduction, const CallOptions& options) {
   const at::Tensor whole = reduction.tensor.detach();
   CallOptions checked = options;
   const Elements elements = reduction_of(whole, reduction.op, "all_reduce of a sparse tensor", checked);
-  const at::Tensor indices = whole._indices().contiguous();
-  const at::Tensor values = whole._values().contiguous();
+  const at::Tensor indices = whole._indices().cpu().contiguous();
+  const at::Tensor values = whole._values().cpu().contiguous();
   const auto sparse_dim = static_cast<std::size_t>(whole.sparse_dim());
   SparseView view{.type = elements.type,
                   .indices = {indices.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(indices.numel())},
@@ -150,6 +154,13 @@ qccl::Work post_messages(Exchange& exchange, Communicator& group) {
   return group.group_end();
 }
 
+std::optional<c10::Stream> current_stream(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+}
+
+// A device takes memory for the sum, and copies it, in the call's stream: torch gives freed memory, which that stream
+// may still read, to nothing else.
 void finish_reduction(Exchange& exchange) {
   const at::Tensor& tensor = exchange.reduction.tensor;
   const WriteGuard guard(tensor);
@@ -160,7 +171,10 @@ void finish_reduction(Exchange& exchange) {
   size.insert(size.end(), dense.begin(), dense.end());
   const at::Tensor indices = at::from_blob(sum.indices.data(), {tensor.sparse_dim(), elements}, at::kLong);
   const at::Tensor values = at::from_blob(sum.values.data(), size, tensor.scalar_type());
+  c10::OptionalStreamGuard in_order;
+  if (exchange.stream) in_order.reset_stream(*exchange.stream);
   tensor.copy_(at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes())._coalesced_(true));
+  if (exchange.stream) exchange.stream->synchronize();
 }
 
 }  // namespace
@@ -211,7 +225,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 void add_sparse_all_reduce(SparseReduction reduction, TorchCall& call) {
   check_sparse(reduction.tensor, reduction.op);
   SparseSum sum = sum_of(reduction, call.options);
-  auto exchange = std::make_shared<Exchange>(Exchange{std::move(reduction), call.options.timeout, std::move(sum)});
+  const std::optional<c10::Stream> stream = current_stream(reduction.tensor);
+  auto exchange =
+      std::make_shared<Exchange>(Exchange{std::move(reduction), call.options.timeout, std::move(sum), stream});
   call.posts.push_back([exchange](Communicator& group) {
     SparseSum& own = exchange->sum;
     return group.all_gather_async(own.header().data(), own.headers().data(), own.header().size(), DataType::int64,

@@ -85,6 +85,7 @@ Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::All
   }
   const at::Tensor& tensor = only(tensors, "all_reduce");
   TorchCall call = make_call(c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", tensors, {tensors}, options);
+  if (const auto stream = call.stream()) open_device(group_, *stream);
   add_sparse_all_reduce({tensor, options.reduceOp, getRank(), getSize(), kReservedTags + number % (kReservedTags / 2)},
                         call);
   return start(std::move(call));

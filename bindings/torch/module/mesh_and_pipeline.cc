@@ -32,7 +32,9 @@ class TorchPipeline {
   using OptionalTensor = std::optional<at::Tensor>;
 
   TorchPipeline(const c10::intrusive_ptr<c10d::Backend>& group, bool variable_shapes)
-      : sends_shapes_(variable_shapes), pipeline_(own(group).communicator(), {.variable_shapes = variable_shapes}) {}
+      : sends_shapes_(variable_shapes),
+        group_(own(group).communicator()),
+        pipeline_(group_, {.variable_shapes = variable_shapes}) {}
 
   // Moves the tensors that are given around the ring of stages. Returns the received ones: those given, or, if shapes
   // are sent, tensors of the shapes that came. Tensors of a device travel as copies; the received ones are on the CPU.
@@ -48,9 +50,10 @@ class TorchPipeline {
   }
 
  private:
-  static OptionalTensor sent(const OptionalTensor& tensor) {
+  OptionalTensor sent(const OptionalTensor& tensor) const {
     if (!tensor) return {};
     check_readable(*tensor, kPipeline);
+    if (const auto stream = stream_of({&*tensor, 1}, kPipeline)) open_device(group_, *stream);
     return tensor->detach().cpu().resolve_conj().resolve_neg().contiguous();
   }
 
@@ -84,6 +87,7 @@ class TorchPipeline {
   }
 
   const bool sends_shapes_;
+  const Communicator group_;
   Pipeline pipeline_;
 };
 

@@ -2,8 +2,8 @@
 // GPU give the backend tensors of several devices, with memory that the host can't touch, streams that run late, and
 // events.
 //
-// fake_streams.cc has devices, streams and events; fake_memory.cc memory and copies; fake_operators.cc and
-// fake_fallback.cc what torch computes, which it does on the CPU.
+// fake_streams.cc has devices, streams and events; fake_memory.cc memory and copies; fake_operators.cc, fake_sparse.cc
+// and fake_fallback.cc what torch computes, which it does on the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -28,6 +28,9 @@ class CallOnCpu {
     }
   }
 
+  // Where the replaced arguments lie.
+  c10::DispatchKey key() const { return key_; }
+
   void replace_results() {
     const std::size_t first = stack_.size() - schema_.returns().size();
     write_back();
@@ -45,6 +48,11 @@ class CallOnCpu {
 
   at::Tensor copy_of(const at::Tensor& tensor) {
     if (!is_ours(tensor)) return tensor;
+    if (tensor.is_sparse()) {
+      device_ = device_.value_or(tensor.device());
+      key_ = c10::DispatchKey::SparseCPU;
+      return tensor.cpu();
+    }
     device_ = device_.value_or(tensor.device());
     const auto [found, is_new] = storages_.try_emplace(tensor.storage().unsafeGetStorageImpl());
     if (is_new) found->second = on_cpu(tensor);
@@ -79,6 +87,10 @@ class CallOnCpu {
 
   static void write_tensor(const at::Tensor& values, const at::Tensor& original) {
     if (!is_ours(original)) return;
+    if (original.is_sparse()) {
+      original.copy_(values);
+      return;
+    }
     if (values.sizes() != original.sizes()) original.resize_(values.sizes());
     write(values, original);
   }
@@ -123,6 +135,7 @@ class CallOnCpu {
   std::vector<c10::IValue> copies_;
   std::map<c10::StorageImpl*, at::Tensor> storages_;
   std::optional<c10::Device> device_;
+  c10::DispatchKey key_ = c10::DispatchKey::CPU;
 };
 
 }  // namespace
@@ -130,7 +143,7 @@ class CallOnCpu {
 void run_on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   CallOnCpu call(operation, *stack);
   call.replace_arguments();
-  operation.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  operation.redispatchBoxed(c10::DispatchKeySet(call.key()), stack);
   call.replace_results();
 }
 

@@ -115,6 +115,29 @@ def test_powersgd_trains_as_on_the_cpu() -> None:
     on_device(body)
 
 
+# ---- sparse gradients
+
+
+def test_embeddings_with_sparse_gradients_train_as_on_the_cpu() -> None:
+    def body(rank: int) -> None:
+        ends = []
+        for device in DEVICES:
+            torch.manual_seed(5)
+            model = DistributedDataParallel(
+                nn.Sequential(nn.Embedding(30, 40, sparse=True), nn.Linear(40, 1)).to(device)
+            )
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+            for step in range(3):
+                rows = torch.arange(step, step + 4 + 3 * rank) % 9
+                model(rows.to(device)).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            ends.append([parameter.detach() for parameter in model.parameters()])
+        same(ends)
+
+    on_device(body)
+
+
 # ---- parts of qccl
 
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from device_ranks import DEVICE, late, needs_device, needs_fake, numbers, on_device
 
 import qccl
+import qccl.pipeline
 
 pytestmark = [needs_device, needs_fake]
 OTHER = "fakecuda:1"
@@ -53,6 +54,24 @@ def test_every_kind_of_call_takes_what_the_current_stream_has_when_it_is_made() 
             assert torch.equal(result.cpu(), expected), name
             if name == "compressed":
                 assert (result.cpu() - numbers(0, 1000) - numbers(1, 1000)).abs().max() < 2
+
+    on_device(body)
+
+
+def test_sparse_sums_take_what_the_current_stream_has_and_are_seen_by_every_stream() -> None:
+    def body(rank: int) -> None:
+        whole = torch.zeros(3000)
+        for peer in range(2):
+            whole[peer : peer + 2000] += numbers(peer, 2000) + 1
+        for _ in range(3):
+            with fakecuda.stream_of(2):
+                places = late(torch.arange(2000)[None] + rank)
+                tensor = torch.sparse_coo_tensor(places, late(numbers(rank, 2000)) + 1, (3000,))
+                work = dist.all_reduce(tensor, async_op=True)
+            with fakecuda.stream_of(4):
+                work.wait()
+            with fakecuda.stream_of(5):
+                assert torch.equal(tensor.cpu().to_dense(), whole)
 
     on_device(body)
 
@@ -207,6 +226,8 @@ def test_a_stream_that_is_being_captured_is_refused_with_what_to_do() -> None:
     def body(rank: int) -> None:
         device = fakecuda.load()
         tensor, worker, server = (late(numbers(rank, count)) for count in (5000, 5008, 2504))
+        sparse = torch.sparse_coo_tensor(late(torch.tensor([[rank, 5]])), late(torch.ones(2)), (10,))
+        pipeline = qccl.pipeline.Pipeline()
         words = "can't be part of a CUDA graph, because host threads move its data; make it outside of the capture"
         calls = [
             lambda: dist.all_reduce(tensor),
@@ -216,6 +237,8 @@ def test_a_stream_that_is_being_captured_is_refused_with_what_to_do() -> None:
             lambda: qccl.all_reduce(tensor, compression="minmax:bits=4"),
             lambda: qccl.deepspeed.CompressedBackend().compressed_allreduce(tensor, worker, server),
             lambda: dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, 1 - rank)]),
+            lambda: dist.all_reduce(sparse),
+            lambda: pipeline.send_forward(tensor) if rank == 0 else pipeline.send_backward(tensor),
         ]
         device.capture(0, 2, True)
         for call in calls:
@@ -226,16 +249,5 @@ def test_a_stream_that_is_being_captured_is_refused_with_what_to_do() -> None:
         with fakecuda.stream_of(2):
             dist.all_reduce(tensor)
         assert torch.equal(tensor.cpu(), numbers(0) + numbers(1))
-
-    on_device(body)
-
-
-def test_sparse_tensors_of_a_device_are_refused() -> None:
-    def body(rank: int) -> None:
-        device = fakecuda.load()
-        sparse = device.sparse(late(torch.tensor([[rank, 5]])), late(torch.ones(2)), [10])
-        with pytest.raises(ValueError, match="all_reduce of a sparse tensor: the tensor must be on the CPU"):
-            qccl.all_reduce(sparse)
-        dist.barrier()
 
     on_device(body)

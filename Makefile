@@ -19,6 +19,7 @@ help: ## List the commands
 	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in .venv-torch-2.15.0 (3 GB)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
 	@echo '  make mutants ARGS="--count 20 src/wire"    20 changes in that folder; ARGS="--help" lists the options'
+	@echo '  QCCL_VENV=DIR make demo     with the torch of that environment (also gpu): docs/gpu.md'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
 
 # What every command needs, once: packages by apt-get, Python in .venv. Milliseconds when it is there.
@@ -26,7 +27,7 @@ setup:
 	@scripts/install_packages.sh
 	@scripts/install_python.sh
 
-build/build.ninja: CMakePresets.json scripts/packages.txt requirements.txt | setup
+build/build.ninja: CMakePresets.json scripts/packages.txt requirements.txt $(wildcard .venv-cuda/installed) | setup
 	@cmake --preset default
 	@touch $@
 
@@ -38,7 +39,7 @@ build-tests: setup build/build.ninja
 
 demo: setup build/build.ninja ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
 	@JOBS=$(JOBS) scripts/build_python.sh qccl_program
-	@$(PYTHON) demo/demo.py $(ARGS)
+	@$(or $(QCCL_VENV),.venv)/bin/python demo/demo.py $(ARGS)
 
 test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-torch
 	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)

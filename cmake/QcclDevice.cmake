@@ -1,28 +1,12 @@
 # The kernels for GPUs, compiled into the library as images (src/device/kernel_images.h). CUDA's compiler is called by
 # custom commands, not as a language of CMake's: it needs no driver, no GPU and no CUDA runtime, and the library links
 # nothing of CUDA. Without the compiler everything else is the same.
+include(${CMAKE_CURRENT_LIST_DIR}/QcclNvcc.cmake)
 set(QCCL_DEVICE_KERNELS AUTO CACHE STRING "Build kernels for GPUs: ON, OFF, or AUTO: where CUDA's nvcc is found")
 set_property(CACHE QCCL_DEVICE_KERNELS PROPERTY STRINGS AUTO ON OFF)
 set(QCCL_CUDA_ARCHITECTURES 90 CACHE STRING "Architectures with machine code, or all; PTX serves the others")
 
 set(QCCL_EVERY_CUDA_ARCHITECTURE 75 80 86 89 90 100 120)
-set(QCCL_OLDEST_NVCC 12.8)  # knows all of them
-
-# Sets QCCL_NVCC to a compiler that is new enough, or to nothing, with QCCL_NO_NVCC as the reason.
-function(qccl_find_nvcc)
-  set(own ${PROJECT_SOURCE_DIR}/.venv-cuda/nvcc)
-  find_program(QCCL_NVCC nvcc HINTS ${own} ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-  if(NOT QCCL_NVCC)
-    set(QCCL_NO_NVCC "CUDA's nvcc is neither in PATH nor CUDA_HOME; scripts/install_cuda.sh installs it" PARENT_SCOPE)
-    return()
-  endif()
-  execute_process(COMMAND ${QCCL_NVCC} --version OUTPUT_VARIABLE text ERROR_QUIET)
-  string(REGEX MATCH "release ([0-9.]+)" found "${text}")
-  if(NOT found OR CMAKE_MATCH_1 VERSION_LESS QCCL_OLDEST_NVCC)
-    set(QCCL_NO_NVCC "${QCCL_NVCC} is no nvcc of ${QCCL_OLDEST_NVCC} or later" PARENT_SCOPE)
-    unset(QCCL_NVCC CACHE)
-  endif()
-endfunction()
 
 # Bit for bit what the host computes: no fused operations, every one rounded to nearest, denormals are numbers.
 set(QCCL_NVCC_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
@@ -51,6 +35,8 @@ function(qccl_add_device_kernels target)
     qccl_build_images(${target})
   elseif(QCCL_DEVICE_KERNELS STREQUAL "ON")
     message(FATAL_ERROR "QCCL_DEVICE_KERNELS is ON, but ${QCCL_NO_NVCC}")
+  else()
+    message(STATUS "Device kernels: none, because ${QCCL_NO_NVCC}")
   endif()
 endfunction()
 
@@ -59,8 +45,8 @@ function(qccl_build_images target)
   file(MAKE_DIRECTORY ${folder})
   get_filename_component(tools ${QCCL_NVCC} REALPATH)
   get_filename_component(tools ${tools} DIRECTORY)
-  find_program(QCCL_FATBINARY fatbinary HINTS ${tools} REQUIRED)
-  find_program(QCCL_PTXAS ptxas HINTS ${tools} REQUIRED)
+  find_program(fatbinary fatbinary HINTS ${tools} REQUIRED NO_CACHE)  # the compiler's, also where that is another
+  find_program(ptxas ptxas HINTS ${tools} REQUIRED NO_CACHE)
   set(architectures ${QCCL_CUDA_ARCHITECTURES})
   if(architectures STREQUAL "all")
     set(architectures ${QCCL_EVERY_CUDA_ARCHITECTURE})
@@ -73,7 +59,7 @@ function(qccl_build_images target)
   endforeach()
   add_custom_command(
     OUTPUT ${folder}/cubins.fatbin
-    COMMAND ${QCCL_FATBINARY} --64 --compress-all --compress-mode=size --create=${folder}/cubins.fatbin ${images}
+    COMMAND ${fatbinary} --64 --compress-all --compress-mode=size --create=${folder}/cubins.fatbin ${images}
     DEPENDS ${cubins}
     VERBATIM)
   # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is.
@@ -81,7 +67,7 @@ function(qccl_build_images target)
   add_custom_command(
     OUTPUT ${folder}/kernels.ptx
     COMMAND sed "s/^\\.version .*/.version 7.0/" ${folder}/newest.ptx > ${folder}/kernels.ptx
-    COMMAND ${QCCL_PTXAS} -O0 -arch=sm_75 ${folder}/kernels.ptx -o ${folder}/checked.cubin
+    COMMAND ${ptxas} -O0 -arch=sm_75 ${folder}/kernels.ptx -o ${folder}/checked.cubin
     DEPENDS ${folder}/newest.ptx
     VERBATIM)
   list(JOIN architectures ", " architectures)

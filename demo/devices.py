@@ -16,7 +16,7 @@ def check(kind: str) -> None:
     if kind == "cpu" or torch.cuda.is_available():
         return
     if torch.version.cuda is None:
-        why = f"this torch ({torch.__version__}) is built without CUDA: install one with CUDA"
+        why = f"this torch ({torch.__version__}) is built without CUDA: docs/gpu.md says how to get one with CUDA"
     else:
         why = "torch finds no GPU: see whether nvidia-smi lists one"
     raise DeviceError(f"--device cuda: {why}, or leave --device out to train on the processors")

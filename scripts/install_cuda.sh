@@ -17,4 +17,5 @@ if [ ! -f "$home/bin/nvcc" ]; then
 fi
 chmod +x "$home"/bin/* "$home"/nvvm/bin/*
 ln -sfn "$home" .venv-cuda/nvcc
+touch .venv-cuda/installed  # for make, which then lets CMake find it
 .venv-cuda/nvcc/bin/nvcc --version | tail -2

@@ -3,7 +3,7 @@
 
   scripts/run_gpu.py                       builds, runs all parts, writes build/bench/gpu.json
   scripts/run_gpu.py --parts kernels       one part
-  scripts/run_gpu.py --venv ~/torch-cuda   with the torch of that virtual environment
+  scripts/run_gpu.py --venv .venv-gpu      with the torch of that virtual environment (docs/gpu.md makes one)
 
 Parts (docs/gpu.md says what they measure):
   kernels     the slice kernels against the host's, byte by byte; their speed; copies, launches, registration
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path, default=BENCH / "gpu.json", help="default build/bench/gpu.json")
-    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="virtual environment whose torch has CUDA")
+    venv = os.environ.get("QCCL_VENV", ROOT / ".venv")
+    parser.add_argument("--venv", type=Path, default=venv, help="environment whose torch has CUDA (QCCL_VENV, .venv)")
     parser.add_argument("--no-build", action="store_true", help="take the programs as they are")
     sizes = parser.add_argument_group("sizes, for a short look")
     sizes.add_argument("--elements", type=int, default=100_000_000, help="of each format of the kernels")
@@ -72,7 +74,9 @@ def parse_arguments() -> argparse.Namespace:
     sizes.add_argument("--seconds", type=float, default=150, help="for the ranks: larger sizes are then left out")
     sizes.add_argument("--steps", type=int, default=30, help="of training")
     parser.add_argument("--plant", choices=["kernels", "ranks"], help="change a byte there, to see it found")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.venv = arguments.venv.absolute()
+    return arguments
 
 
 def main() -> int:
@@ -85,6 +89,9 @@ def main() -> int:
     except NoGpu as error:
         print(f"run_gpu: no GPU: {error}", file=sys.stderr)
         return NO_GPU
+    except subprocess.CalledProcessError as error:
+        print(f"run_gpu: building failed: {program_of(error)} ended with exit code {error.returncode}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     last = figures.read(arguments.json)
@@ -99,14 +106,17 @@ def load_driver() -> None:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise NoGpu(f"NVIDIA's driver can't be loaded: {error}") from error
+        raise NoGpu(f"NVIDIA's driver can't be loaded: {error}; install driver 525 or later") from error
 
 
 def build(arguments: argparse.Namespace) -> None:
+    """With machine code for every GPU."""
     say("building")
-    if shutil.which("nvcc") is None and not any((ROOT / ".venv-cuda").glob("nvcc")):
+    if subprocess.run(["cmake", "-P", ROOT / "cmake" / "QcclNvcc.cmake"], capture_output=True).returncode != 0:
+        say("installing CUDA's compiler in .venv-cuda (300 MB)")
         subprocess.run([ROOT / "scripts" / "install_cuda.sh"], check=True)
-    subprocess.run(["cmake", "--preset", "default", "-DQCCL_DEVICE_KERNELS=ON"], cwd=ROOT, check=True)
+    kernels = ["-DQCCL_DEVICE_KERNELS=ON", "-DQCCL_CUDA_ARCHITECTURES=all"]
+    subprocess.run(["cmake", "--preset", "default", *kernels], cwd=ROOT, check=True)
     environment = {**os.environ, "QCCL_VENV": str(arguments.venv)}
     subprocess.run([ROOT / "scripts" / "build_python.sh", *TARGETS], check=True, env=environment)
 
@@ -117,7 +127,8 @@ def measure(arguments: argparse.Namespace) -> figures.Document:
     for number, name in enumerate(arguments.parts, start=1):
         say(f"{name} ({number} of {len(arguments.parts)}, after {time.monotonic() - start:.0f} s)")
         document["parts"][name] = run_part(PARTS[name], arguments)
-        document.setdefault("device", document["parts"][name].get("device"))
+        if device := document["parts"][name].get("device"):
+            document["device"] = device
     document["seconds"] = round(time.monotonic() - start, 1)
     return document
 
@@ -130,11 +141,15 @@ def run_part(part: Callable[[argparse.Namespace], dict[str, Any]], arguments: ar
         say(f"skipped: {reason}")
         result = {"skipped": str(reason)}
     except subprocess.CalledProcessError as error:
-        result = {"failed": f"{Path(str(error.cmd[0])).name} ended with exit code {error.returncode}"}
+        result = {"failed": f"{program_of(error)} ended with exit code {error.returncode}"}
     except subprocess.TimeoutExpired as error:
-        result = {"failed": f"{Path(str(error.cmd[0])).name} did not end within {PART_LIMIT_SECONDS} s"}
+        result = {"failed": f"{program_of(error)} did not end within {PART_LIMIT_SECONDS} s"}
     result["seconds"] = round(time.monotonic() - start, 1)
     return result
+
+
+def program_of(error: subprocess.CalledProcessError | subprocess.TimeoutExpired) -> str:
+    return Path(str(error.cmd[0])).name
 
 
 def say(text: str) -> None:
@@ -207,36 +222,40 @@ def row_of(entry: dict[str, Any], ranks: int, transport: str) -> dict[str, Any]:
 def torch_python(arguments: argparse.Namespace) -> Path:
     """The Python whose torch sees a GPU."""
     python = arguments.venv / "bin" / "python"
-    script = "import torch; print(torch.__version__, torch.cuda.is_available())"
-    if not python.exists():
-        raise Skipped(f"there is no {python} (--venv)")
-    said = subprocess.run([python, "-c", script], capture_output=True, text=True)
-    if said.returncode != 0 or not said.stdout.endswith("True\n"):
-        found = f"torch {said.stdout.split()[0]}" if said.returncode == 0 else "no torch"
-        raise Skipped(f"{found} in {arguments.venv} sees no GPU: name an environment with a torch for it (--venv)")
+    script = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
+    said = subprocess.run([python, "-c", script], capture_output=True, text=True) if python.exists() else None
+    if said is None or said.returncode != 0:
+        raise Skipped(f"there is no {python} with a torch: docs/gpu.md makes an environment, --venv names it")
+    release, cuda, sees_gpu = said.stdout.split()
+    if cuda == "None":
+        raise Skipped(f"torch {release} in {arguments.venv} is built without CUDA: docs/gpu.md makes an environment "
+                      "with one, --venv names it")  # fmt: skip
+    if sees_gpu != "True":
+        raise Skipped(f"torch {release} in {arguments.venv} sees no GPU: its CUDA {cuda} may want a later driver")
     return python
 
 
 def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
-    codes = {"tests/gpu": run_program([GPU_TESTS], (0, 1))}
-    skipped = {}
-    for tool in SANITIZERS:
+    runs: dict[str, Callable[[], int]] = {"tests/gpu": lambda: run_program([GPU_TESTS], (0, 1))}
+    runs |= {tool: partial(run_sanitizer, tool) for tool in SANITIZERS}
+    runs["tests/torch/device"] = lambda: run_torch_tests(torch_python(arguments))
+    codes: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    for name, run in runs.items():
         try:
-            codes[tool] = run_sanitizer(tool)
+            codes[name] = run()
         except Skipped as reason:
-            say(f"{tool} is skipped: {reason}")
-            skipped[tool] = str(reason)
-    try:
-        python = torch_python(arguments)
-        files = [f"tests/torch/device/test_{name}.py" for name in ("calls", "device_tensors")]
-        codes["tests/torch"] = run_program(
-            [python, "-m", "pytest", "-q", "-rs", *files], (0, 1), QCCL_TEST_DEVICE="cuda"
-        )
-    except Skipped as reason:
-        say(f"the torch device tests are skipped: {reason}")
-        skipped["torch"] = str(reason)
+            say(f"{name}: left out: {reason}")
+            left_out[name] = str(reason)
     failed = [name for name, code in codes.items() if code != 0]
-    return {"ran": list(codes), "left_out": skipped, **({"failed": ", ".join(failed)} if failed else {})}
+    return {"ran": list(codes), "left_out": left_out, **({"failed": ", ".join(failed)} if failed else {})}
+
+
+def run_torch_tests(python: Path) -> int:
+    if subprocess.run([python, "-c", "import pytest, pytest_timeout"], capture_output=True).returncode != 0:
+        raise Skipped(f"{python} has no pytest or no pytest-timeout")
+    files = [ROOT / "tests" / "torch" / "device" / f"test_{name}.py" for name in ("calls", "device_tensors")]
+    return run_program([python, "-m", "pytest", "-q", "-rs", *files], (0, 1), QCCL_TEST_DEVICE="cuda")
 
 
 def run_sanitizer(tool: str) -> int:

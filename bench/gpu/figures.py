@@ -111,5 +111,7 @@ def summary(document: Document) -> str:
             state = f"skipped: {part['skipped']}"
         else:
             state = "bytes DIFFER" if part.get("equal") is False else "ok"
+            if part.get("left_out"):
+                state += f", {len(part['left_out'])} left out"
         lines.append(f"  {name:10} {part.get('seconds', 0):6.1f} s  {state}")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ namespace qccl::device {
 namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
+constexpr const char* kRemedy = "install driver 525 or later";
 
 using GetProcAddress = Code (*)(const char* symbol, void** function, int version, std::uint64_t flags, int* status);
 
@@ -67,7 +68,7 @@ Status load_functions(GetProcAddress get, Driver& driver) {
   for (const Symbol& each : symbols) {
     const Code code = get(each.name, each.function, kDriverVersion, 0, nullptr);
     if (code == Code::success && *each.function != nullptr) continue;
-    return unsupported(fmt::format("{} has no {}; install driver 525 or later", kLibrary, each.name));
+    return unsupported(fmt::format("{} has no {}; {}", kLibrary, each.name, kRemedy));
   }
   return {};
 }
@@ -76,14 +77,14 @@ Status load_functions(GetProcAddress get, Driver& driver) {
 
 Result<Driver> load_driver() {
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return unsupported(::dlerror());
+  if (library == nullptr) return unsupported(fmt::format("{}; {}", ::dlerror(), kRemedy));
   const auto get = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));
-  if (get == nullptr) return unsupported(fmt::format("{}; install driver 525 or later", ::dlerror()));
+  if (get == nullptr) return unsupported(fmt::format("{}; {}", ::dlerror(), kRemedy));
   Driver driver{};
   QCCL_TRY(load_functions(get, driver));
   const Code code = driver.init(0);
-  if (code != Code::success) return unsupported(failure_of(driver, "cuInit", code).info().message);
-  return driver;
+  if (code == Code::success) return driver;
+  return unsupported(failure_of(driver, "cuInit", code).info().message + "; see whether nvidia-smi lists a GPU");
 }
 
 Failure failure_of(const Driver& driver, const char* function, Code code) {

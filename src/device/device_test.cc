@@ -159,7 +159,8 @@ TEST_F(DeviceTest, failures_name_the_device_the_function_and_the_reason) {
 
 TEST_F(DeviceTest, a_driver_that_finds_no_device_is_unsupported_in_its_own_words) {
   fake::fail("cuInit", Code::no_device);
-  expect_failure(load_driver(), ErrorKind::unsupported, "no CUDA-capable device is detected");
+  expect_failure(load_driver(), ErrorKind::unsupported,
+                 "no CUDA-capable device is detected); see whether nvidia-smi lists a GPU");
 }
 
 TEST_F(DeviceTest, everything_is_given_back) {

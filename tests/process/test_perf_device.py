@@ -98,4 +98,11 @@ def test_without_a_driver_it_is_6_once_in_the_loaders_words():
         done = run("perf", "all_reduce", *SIZES, "-g", 2, "--device", "cuda")
         assert done.returncode == 6 and done.stdout == ""
         words = "--device cuda: device memory needs NVIDIA's driver: libcuda.so.1: cannot open shared object file"
-        assert done.stderr.count(words) == 1
+        remedy = "; install driver 525 or later, or leave --device out to measure host memory\n"
+        assert done.stderr.count(words) == 1 and done.stderr.endswith(remedy)
+
+
+def test_a_driver_without_a_gpu_is_6_and_says_where_to_look():
+    done = run("perf", "all_reduce", *SIZES, "--device", "cuda", **FAKE, FAKE_CUDA_FAIL="cuInit=100")
+    assert done.returncode == 6 and done.stdout == ""
+    assert "no CUDA-capable device is detected); see whether nvidia-smi lists a GPU, or leave" in done.stderr

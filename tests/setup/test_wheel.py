@@ -4,6 +4,7 @@ The wheel is built as pip builds it without flags, in isolation and against the 
 backend comes from .venv instead of an index. The build folder lies beside build/, where ccache has its objects.
 """
 
+import ctypes
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ BUILD = ROOT / "build-wheel"
 BUILD_LIMIT_SECONDS = 1200  # if nothing is cached
 LIMIT_SECONDS = 100
 BUILD_BACKEND = ("scikit-build-core", "packaging", "pathspec")
+FAKE = {"LD_LIBRARY_PATH": str(ROOT / "build" / "fake_cuda")}  # a driver without a GPU
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 pytestmark = pytest.mark.timeout(BUILD_LIMIT_SECONDS + LIMIT_SECONDS)
 
@@ -122,6 +124,53 @@ def test_wheel_has_package_program_and_entry_points_and_nothing_else(installed):
     (entry_points,) = installed.glob("qccl-*.dist-info/entry_points.txt")
     for group in ("torch.backends", "torch.distributed.backends"):
         assert f"[{group}]\nqccl=qccl_autoload:register" in entry_points.read_text().replace(" ", "")
+
+
+# ---- on machines with and without a GPU
+
+
+def dynamic_section(file: Path) -> tuple[set[str], set[str]]:
+    """The libraries that an ELF file needs, without their versions, and the symbols that it takes from them."""
+    said = run(["readelf", "--wide", "--dynamic", "--dyn-syms", str(file)])
+    needed = {name.split(".so")[0] for name in re.findall(r"\(NEEDED\).*\[(.*)\]", said)}
+    return needed, set(re.findall(r" UND ([^@\s]+)", said))
+
+
+def test_extension_and_program_link_nothing_of_cuda(installed):
+    (extension,) = (installed / "qccl").glob("_C.*.so")
+    for file in (extension, installed / "bin" / "qccl"):
+        needed, symbols = dynamic_section(file)
+        torchs = {"libc10", "libtorch", "libtorch_cpu", "libtorch_python"} if file == extension else set()
+        system = {"libc", "libm", "libstdc++", "libgcc_s", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+        assert needed <= {*torchs, *system, "libfmt", "libhwy", "libssl", "libcrypto"}
+        assert "dlopen" in symbols, "it loads the driver"
+        assert [name for name in symbols if re.match("_*(cu[A-Z]|cuda|nvrtc|nvml|nccl)", name)] == []
+
+
+def said_by_doctor(installed: Path, topic: str, **variables: str) -> str:
+    said = run([str(installed / "bin" / "qccl"), "doctor"], **variables)
+    return next(line.split(maxsplit=1)[1] for line in said.splitlines() if line.startswith(topic))
+
+
+def test_one_program_finds_the_driver_where_there_is_one(installed):
+    assert said_by_doctor(installed, "devices", **FAKE) == "2, driver 12.0 (docs/gpu.md)"
+    command = [str(installed / "bin" / "qccl"), "perf", "all_reduce", "-b", "64K", "-e", "64K", "-g", "2", "-n", "1"]
+    assert "Fake device 1" in run([*command, "--device", "cuda"], **FAKE)
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        assert said_by_doctor(installed, "devices").startswith("none: device memory needs NVIDIA's driver: libcuda.so")
+
+
+def test_kernels_are_for_every_architecture_in_eight_megabytes_where_there_is_a_compiler(installed):
+    kernels = said_by_doctor(installed, "device kernels")
+    finds_nvcc = subprocess.run(["cmake", "-P", ROOT / "cmake" / "QcclNvcc.cmake"], capture_output=True).returncode == 0
+    if not finds_nvcc:
+        assert kernels.startswith("kernels none: built without CUDA's nvcc")
+        pytest.skip("there is no nvcc: the wheel has no kernels for GPUs")
+    assert "PTX, and machine code for sm_75, 80, 86, 89, 90, 100, 120" in kernels
+    images = [BUILD / "device_kernels" / name for name in ("cubins.fatbin", "kernels.ptx")]
+    assert sum(image.stat().st_size for image in images) < 8 << 20
 
 
 def test_the_build_for_the_checkout_is_left_alone(installed):

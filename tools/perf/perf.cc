@@ -245,7 +245,8 @@ int perf_main(const std::vector<std::string>& arguments) {
     if (const auto problem = plot_problem()) return fail(kPerfInternalError, "--plot: " + *problem);
   }
   if (const auto problem = BufferMemory::problem(options.device)) {
-    return fail(kPerfInvalidUsage, "--device cuda: " + *problem);
+    return fail(kPerfInvalidUsage,
+                fmt::format("--device cuda: {}, or leave --device out to measure host memory", *problem));
   }
   if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
     return fail(kPerfInternalError, problem);

@@ -122,7 +122,7 @@ std::optional<std::string> BufferMemory::problem(DeviceKind kind) {
   if (kind == DeviceKind::cpu) return std::nullopt;
   const auto runtime = device::Runtime::open();
   if (!runtime.ok()) return runtime.error().message;
-  if (runtime.value()->device_count() == 0) return "the driver has no device";
+  if (runtime.value()->device_count() == 0) return "the driver lists no GPU; see whether nvidia-smi lists one";
   return std::nullopt;
 }
 

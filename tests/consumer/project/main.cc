@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -29,6 +30,23 @@ bool refuses_a_root_that_is_not_there(qccl::Communicator& comm) {
   return false;
 }
 
+// It loads the driver, without which it says so; a driver does not know this memory.
+bool refuses_a_stream_with_its_own_memory(qccl::Communicator& comm) {
+  std::vector<float> buffer(4);
+  try {
+    comm.all_reduce(buffer, {.stream = qccl::DeviceStream{}});
+  } catch (const qccl::Error& error) {
+    const std::string_view message = error.what();
+    const bool names_driver = message.find("libcuda.so.1: cannot open shared object file") != message.npos;
+    const bool refused =
+        error.kind() == qccl::ErrorKind::unsupported ? names_driver : message.find("driver") != message.npos;
+    if (!refused) std::printf("%s\n", error.what());
+    return refused;
+  }
+  std::printf("a call with a stream took a std::vector\n");
+  return false;
+}
+
 }  // namespace
 
 int main() {
@@ -44,6 +62,7 @@ int main() {
   comm.all_reduce(gradient, {.compression = qccl::minmax({.bits = 8})});
   ok = near(gradient, expected, 0.5f) && ok;  // 8 bits over [0, 125): half a unit is 0.245
   ok = refuses_a_root_that_is_not_there(comm) && ok;
+  ok = refuses_a_stream_with_its_own_memory(comm) && ok;
   std::printf("qccl %s: %s\n", qccl::version(), comm.describe().c_str());
   comm.close();
   return ok && comm.size() == 1 ? 0 : 1;

@@ -99,7 +99,7 @@ def test_other_devices_are_refused_with_those_there_are():
 
 def test_the_reason_follows_from_torch(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    reasons = ((None, "is built without CUDA: install"), ("13.0", "torch finds no GPU: see whether nvidia-smi"))
+    reasons = ((None, "is built without CUDA: docs/gpu.md"), ("13.0", "torch finds no GPU: see whether nvidia-smi"))
     for version, words in reasons:
         monkeypatch.setattr(torch.version, "cuda", version)
         with pytest.raises(devices.DeviceError, match=words):

@@ -151,8 +151,27 @@ TEST_P(EveryFormat, encodings_of_every_kind_of_value_equal_the_hosts) {
 
 TEST_P(EveryFormat, whole_slices_in_the_longest_buckets_equal_the_hosts) {
   for (const std::uint32_t bucket : {65535u, 65536u}) {
-    PayloadFormat format = formats({bucket}).back();
-    expect_as_oracle(encoding(format, 128 * 1024, bucket));
+    for (const PayloadFormat& format : formats({bucket})) {
+      expect_as_oracle(encoding(format, 128 * 1024, bucket));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Buckets of every size, and slices of several of them and of several pieces.
+TEST_P(EveryFormat, encodings_of_any_bucket_count_and_alignment_equal_the_hosts) {
+  const auto families = families_with_nonfinite();
+  Random random(11);
+  for (std::uint32_t round = 0; round < 150; ++round) {
+    const std::uint32_t power = std::uint32_t{1} << (random() % 17);
+    const std::uint32_t bucket = lesser(power + static_cast<std::uint32_t>(random()) % power, 65536u);
+    const auto every = formats({bucket});
+    const auto count = static_cast<std::uint32_t>(random()) % lesser(3 * bucket + 5000, 128 * 1024u);
+    JobCase what = encoding(every[random() % every.size()], count, static_cast<std::uint32_t>(random()) % 100'000);
+    what.family = families[random() % families.size()];
+    what.shift = random() % 16;
+    what.groups = 1 + static_cast<std::uint32_t>(random()) % 9;
+    expect_as_oracle(what);
     if (HasFatalFailure()) return;
   }
 }

@@ -31,7 +31,7 @@ COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "p
 # Classes that are larger. They may shrink, and then leave this list; the first three give other libraries' or users'
 # interfaces their size.
 LARGE_CLASSES = {
-    "include/qccl/communicator.h Communicator": 94,
+    "include/qccl/communicator.h Communicator": 96,
     "bindings/torch/backend/backend.h Backend": 92,
     "bindings/torch/work/work.h CollectiveWork": 36,
 }

@@ -23,6 +23,7 @@
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
 #include "qccl/failures.h"
+#include "qccl/growth.h"
 #include "qccl/log.h"
 #include "qccl/onebit.h"
 #include "qccl/store.h"
@@ -46,6 +47,12 @@ struct InitOptions {
   std::optional<Compression> compression{};     // QCCL_COMPRESSION, else none
   std::string key{};                            // of the job, 16 bytes or more (docs/security.md); QCCL_KEY, else none
   std::optional<LogOptions> log{};              // QCCL_LOG_FILE also turns it on, and names the file
+  // Growing (growth.h). `open`: newcomers may come to this rank's door, at `door_port` of all interfaces (0: any port).
+  std::optional<bool> open{};                // QCCL_OPEN, else not
+  std::optional<std::uint16_t> door_port{};  // QCCL_DOOR_PORT, else any
+  // Instead of rank and world: waits, for the init timeout, until an open job takes this process in by grow(). Doors of
+  // its members, with commas: "10.0.0.1:40000,10.0.0.2:40000".
+  std::string join{};  // QCCL_JOIN, else none
 };
 
 // Settings of one collective call.
@@ -436,6 +443,21 @@ class Communicator {
   // The lost members that this rank knows of, by rank. More may have been lost; shrink() finds them.
   std::vector<LostRank> failed() const;
 
+  // A group of this one's members, with their ranks, and of the newcomers that wait at their doors, with the ranks
+  // after them: see growth.h. It is a job of its own with this group's compression and timeout; this group stays as it
+  // is. Without newcomers it is this group. Collective over this group; blocks until all that are taken in are
+  // connected, at most for timeout and patience. The options are the same on all ranks. Throws:
+  //   invalid_argument    The options are wrong.
+  //   misuse              No member is open. Or between group_start() and group_end().
+  //   deadline_exceeded   Fewer newcomers than GrowOptions::at_least came. The group stays usable.
+  //   aborted, peer_lost, deadline_exceeded
+  //                       Members and newcomers could not connect with each other, three times. The group stays usable.
+  //   any other           This group was lost: shrink it first.
+  Communicator grow(const GrowOptions& options = {});
+  // Where newcomers find this rank, for QCCL_JOIN: "10.0.0.1:40000", or several addresses with commas; "" if it is not
+  // open.
+  std::string door() const;
+
   // `count` elements of zeroed memory that all ranks of this group on one host map. An all_reduce in place on it, or on
   // the same part of it on every rank, reduces it where it lies, several times as fast if all ranks run on one host; in
   // a group on several hosts, hierarchical and SRA send none of it inside a host. Until such a call has ended on all
@@ -501,9 +523,9 @@ class Communicator {
 // Joins the job and returns the group of all ranks ("world"). Collective over all ranks; blocks until all of them have
 // called, at most for the init timeout. Ranks come from the options, else from a launcher's variables (RANK,
 // WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun and `qccl run` set them, or those in docs/launchers.md), else
-// this process is alone (world of 1). Throws Error: deadline_exceeded names the ranks that are missing, peer_lost one
-// that ended meanwhile; invalid_argument, misuse and unsupported name options, variables or settings that are wrong or
-// that differ between ranks.
+// this process is alone (world of 1). With InitOptions::join the group is that to which an open job has grown. Throws
+// Error: deadline_exceeded names the ranks that are missing, peer_lost one that ended meanwhile; invalid_argument,
+// misuse and unsupported name options, variables or settings that are wrong or that differ between ranks.
 Communicator init(const InitOptions& options = {});
 
 // The release, as in CHANGELOG.md: "MAJOR.MINOR.PATCH".

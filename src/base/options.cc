@@ -112,6 +112,9 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_number("QCCL_WINDOW_BYTES", 1 << 20, 1 << 30, 1, options.window_bytes));
   QCCL_TRY(read_connections(options.connections));
   QCCL_TRY(read_number("QCCL_PINNED_LIMIT", 0, 1e15, 1, options.pinned_limit));
+  QCCL_TRY(read_choice<bool>("QCCL_OPEN", {{"on", true}, {"off", false}}, options.open));
+  QCCL_TRY(read_number("QCCL_DOOR_PORT", 0, 65535, 1, options.door_port));
+  options.join = environment("QCCL_JOIN");
   options.congestion = environment("QCCL_CONGESTION").value_or(options.congestion);
   QCCL_TRY(read_number("QCCL_SPIN_US", 0, 1e6, 1e3, options.spin));
   QCCL_TRY(read_number("QCCL_SEED", 0, 1e15, 1, options.seed));

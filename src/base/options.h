@@ -59,6 +59,9 @@ struct Options {
   std::optional<bool> encryption{};                        // QCCL_ENCRYPTION=on|off; empty: on if the job has a key
   std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep
   std::uint64_t pinned_limit = std::uint64_t{1} << 30;     // QCCL_PINNED_LIMIT, bytes of host memory for devices
+  bool open = false;                                       // QCCL_OPEN=on|off, lets newcomers wait
+  std::uint16_t door_port = 0;                             // QCCL_DOOR_PORT, where they come to; 0: any
+  std::optional<std::string> join{};                       // QCCL_JOIN, the doors of a job to join
   std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names
 
   // QNCCL's own variables, read only if RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION overrides them. A specification

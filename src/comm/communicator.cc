@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "base/log.h"
 #include "base/result.h"
 #include "comm/communicator_state.h"
@@ -17,8 +15,6 @@ using comm::CollectiveCall;
 using comm::MessageCall;
 using internal::CommunicatorState;
 using Counts = Communicator::Counts;
-
-constexpr std::uint64_t kWorldGroup = 1;
 
 // The blocking and the asynchronous form of a call, and of a list of calls.
 template <class Call>
@@ -247,6 +243,17 @@ std::vector<LostRank> Communicator::failed() const {
   });
 }
 
+Communicator Communicator::grow(const GrowOptions& options) {
+  return memory_checked([&] { return Communicator(internal::grow_group(state_, options)); });
+}
+
+std::string Communicator::door() const {
+  return memory_checked([&] {
+    const auto context = state_->context();
+    return context->door() == nullptr ? std::string() : context->door()->address();
+  });
+}
+
 std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
   return memory_checked([&] { return state_->allocate_mapped(bytes); });
 }
@@ -342,11 +349,13 @@ void Communicator::close() {
 Communicator init(const InitOptions& options) {
   return memory_checked([&] {
     const TimePoint start = SteadyClock().now();
-    auto context = comm::Context::create(options).take_or_throw();
-    comm::GroupIdentity world{.id = kWorldGroup, .name = "world", .rank = context->rank()};
-    world.ranks.resize(static_cast<std::size_t>(context->world()));
-    std::iota(world.ranks.begin(), world.ranks.end(), 0);
-    Communicator comm(CommunicatorState::open(context, std::move(world)).take_or_throw());
+    auto state = internal::join_job(options);
+    if (state == nullptr) {
+      auto context = comm::Context::create(comm::begin_job(options).take_or_throw()).take_or_throw();
+      state = internal::open_world(context).take_or_throw();
+    }
+    const auto context = state->context();
+    Communicator comm(std::move(state));
     log(LogLevel::info, fmt::format("rank {} of {} is ready after {:.3f} s", context->rank(), context->world(),
                                     std::chrono::duration<double>(context->clock().now() - start).count()));
     return comm;

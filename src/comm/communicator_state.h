@@ -129,6 +129,13 @@ class CommunicatorState {
 void copy_settings(CommunicatorState& from, CommunicatorState& to);
 // See Communicator::group_estimate().
 double estimate_recorded(CommunicatorState& state);
+// The group of all ranks of a job that begins. Collective over them.
+Result<std::shared_ptr<CommunicatorState>> open_world(const std::shared_ptr<comm::Context>& context);
+// Joins an open job, if options or environment name its doors; otherwise returns null. Throws Error.
+std::shared_ptr<CommunicatorState> join_job(const InitOptions& options);
+// See Communicator::grow().
+std::shared_ptr<CommunicatorState> grow_group(const std::shared_ptr<CommunicatorState>& state,
+                                              const GrowOptions& options);
 // See Communicator::shrink().
 std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const ShrinkOptions& options);
 

@@ -55,6 +55,14 @@ std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOpt
   return std::make_shared<internal::LogStore>(std::move(identity));
 }
 
+Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings) {
+  return bootstrap::Door::open({.job = settings.job,
+                                .port = settings.options.door_port,
+                                .interface_filter = settings.interface_filter,
+                                .filter_source = settings.filter_source,
+                                .key = settings.protection.key});
+}
+
 RankStatus status_of(const Membership& own, std::uint64_t job) {
   RankStatus self;
   self.process = os::process_id();
@@ -74,6 +82,10 @@ Result<Settings> merge_options(const InitOptions& init) {
   if (init.init_timeout) chosen.init_timeout = saturating_nanoseconds(*init.init_timeout);
   if (init.transport) chosen.transport = *init.transport;
   if (init.log) settings.log = *init.log;
+  if (init.open) chosen.open = *init.open;
+  if (init.door_port) chosen.door_port = *init.door_port;
+  if (!init.join.empty()) chosen.join = init.join;
+  settings.job = !init.job.empty() ? init.job : environment("TORCHELASTIC_RUN_ID").value_or("default");
   settings.protection.encrypts = chosen.encryption.value_or(true);
   QCCL_ASSIGN(settings.protection.key, secure::find_key(init.key));
   if (chosen.encryption == true && settings.protection.key == nullptr) {
@@ -97,6 +109,15 @@ Result<Settings> merge_options(const InitOptions& init) {
     settings.compression = *compression;
   }
   return settings;
+}
+
+Result<Beginning> begin_job(const InitOptions& init) {
+  QCCL_ASSIGN(Settings settings, merge_options(init));
+  QCCL_ASSIGN(Membership membership,
+              bootstrap::discover_membership(init, [](const char* name) { return environment(name); }));
+  settings.interface_filter = membership.interface_filter;
+  settings.filter_source = membership.filter_source;
+  return Beginning{std::move(membership), std::move(settings), init.store};
 }
 
 // ---- EngineRuntime
@@ -125,17 +146,18 @@ Context::Context(Membership membership, Settings settings)
     : membership_(std::move(membership)),
       settings_(std::move(settings)),
       log_(make_log(membership_, settings_.log, clock_)),
-      device_staging_(std::make_unique<DeviceStaging>(settings_.options.pinned_limit)) {}
+      call_memory_(std::make_unique<CallMemory>(settings_.options.pinned_limit)) {}
 
-Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
-  QCCL_ASSIGN(Settings settings, merge_options(init));
-  QCCL_ASSIGN(Membership membership,
-              bootstrap::discover_membership(init, [](const char* name) { return environment(name); }));
-  QCCL_ASSIGN(CostEnvironment cost_environment, cost_environment_of(settings.options));
-  QCCL_TRY(check_sites(cost_environment.sites, membership.world));
-  std::shared_ptr<Context> context(new Context(std::move(membership), std::move(settings)));
+Result<std::shared_ptr<Context>> Context::create(Beginning beginning) {
+  QCCL_ASSIGN(CostEnvironment cost_environment, cost_environment_of(beginning.settings.options));
+  QCCL_TRY(check_sites(cost_environment.sites, beginning.membership.world));
+  std::shared_ptr<Context> context(new Context(std::move(beginning.membership), std::move(beginning.settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
-  QCCL_TRY(context->connect(std::move(cost_environment), init.store));
+  QCCL_TRY(context->connect(std::move(cost_environment), std::move(beginning.store)));
+  context->door_ = std::move(beginning.door);
+  if (context->door_ == nullptr && context->settings_.options.open) {
+    QCCL_ASSIGN(context->door_, open_door(context->settings_));
+  }
   return context;
 }
 
@@ -212,7 +234,7 @@ engine::EngineOptions Context::engine_options() const {
 Context::~Context() {
   if (mark_.inherited()) {
     static_cast<void>(runtime_.release());
-    static_cast<void>(device_staging_.release());
+    static_cast<void>(call_memory_.release());
     return;
   }
   if (runtime_ == nullptr) return;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/result.h"
+#include "bootstrap/door/door.h"
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/mesh/full_mesh.h"
 #include "comm/call_poster.h"
@@ -34,6 +35,9 @@ struct Settings {
   Compression compression;  // of groups that do not set their own
   LogOptions log{};
   secure::Protection protection{};
+  std::string job{};               // its name, the same for newcomers
+  std::string interface_filter{};  // as in bootstrap::Membership
+  std::string filter_source{};
 };
 Result<Settings> merge_options(const InitOptions& init);
 
@@ -73,11 +77,29 @@ class EngineRuntime {
   std::optional<StatusServer> status_;
 };
 
+// How a job begins on this rank.
+struct Beginning {
+  bootstrap::Membership membership;
+  Settings settings;
+  std::shared_ptr<Store> store{};           // where its ranks meet; null: as the membership says
+  std::shared_ptr<bootstrap::Door> door{};  // of the job that grew to this one; null: opened if the settings say so
+};
+
+// As init()'s options, the launcher and the environment say. Contacts no peer.
+Result<Beginning> begin_job(const InitOptions& init);
+
+// What calls take memory from. Outlives the operations.
+struct CallMemory {
+  explicit CallMemory(std::uint64_t pinned_limit) : devices(pinned_limit) {}
+  DeviceStaging devices;
+  engine::KeptPool kept_inputs;
+};
+
 class Context {
  public:
   // Finds the other ranks, connects to all of them and starts the progress thread. Blocks up to
   // the init timeout; DeadlineExceeded names the ranks that are missing.
-  static Result<std::shared_ptr<Context>> create(const InitOptions& init);
+  static Result<std::shared_ptr<Context>> create(Beginning beginning);
 
   // Closes the connections and writes the log. Does nothing in a forked child, whose threads are gone and whose
   // descriptors are the parent's.
@@ -89,14 +111,15 @@ class Context {
   int rank() const { return membership_.rank; }
   int world() const { return membership_.world; }
   const Settings& settings() const { return settings_; }
+  // Null if this rank is not open.
+  const std::shared_ptr<bootstrap::Door>& door() const { return door_; }
   // The hosts of some world ranks, in their order.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   JobGroups& groups() { return *groups_; }
   engine::ProgressDriver& driver() { return runtime_->driver(); }
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
-  DeviceStaging& device_staging() { return *device_staging_; }
-  engine::KeptPool& kept_inputs() { return kept_inputs_; }
+  CallMemory& call_memory() { return *call_memory_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // Describes the group for people: see Communicator::describe().
   std::string describe(const GroupIdentity& group) const;
@@ -110,13 +133,12 @@ class Context {
   const os::ForkMark mark_;
   const bootstrap::Membership membership_;
   const Settings settings_;
+  std::shared_ptr<bootstrap::Door> door_;
   std::vector<int> hosts_;  // by world rank
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch call_batch_;
-  // Both outlive the operations.
-  std::unique_ptr<DeviceStaging> device_staging_;
-  engine::KeptPool kept_inputs_;
+  std::unique_ptr<CallMemory> call_memory_;
   std::unique_ptr<EngineRuntime> runtime_;
   std::optional<JobGroups> groups_;
 };

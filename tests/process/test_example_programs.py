@@ -1,7 +1,13 @@
-"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results.
+"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results; examples/growing.cc.
 
 test_launchers_page.py starts interface under every launcher.
 """
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
 
 import pytest
 from launchers import TORCHRUN, execute, mpirun
@@ -10,6 +16,8 @@ from program import PROGRAM, ROOT
 EXAMPLES = ROOT / "build" / "examples"
 INTERFACE = (EXAMPLES / "interface",)
 ONEBIT = (EXAMPLES / "onebit", "--count", "100003")
+GROWING = EXAMPLES / "growing"
+DEADLINE_SECONDS = 60
 CHECKS = ["all_reduce", "all_reduce (max)", "reduce_scatter", "all_gather", "broadcast"]
 TYPES = ["float32", "float64", "int32", "int64"]
 
@@ -75,3 +83,53 @@ def test_wrong_results_are_failures():
 def test_arguments_that_make_no_sense_are_refused(arguments):
     done = execute(EXAMPLES / "onebit", *arguments)
     assert done.returncode == 2 and "usage: onebit" in done.stderr
+
+
+@contextlib.contextmanager
+def members(count, folder, ranks, **variables):
+    """Ranks of an open job under `qccl run`, whose door is in `folder`; ends with it."""
+    command = [str(PROGRAM), "run", "-n", str(count), "--", str(GROWING), str(folder / "doors"), str(ranks)]
+    job = subprocess.Popen(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True, cwd=folder)
+    try:
+        yield job
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=DEADLINE_SECONDS)
+
+
+def door_in(folder, job):
+    """The door, once rank 0 has written it."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline and job.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            if door := (folder / "doors").read_text():
+                return door
+        os.sched_yield()
+    raise AssertionError("no member has opened a door")
+
+
+def last_steps(output):
+    return [line.split(": ")[1] for line in sorted(output.splitlines()) if line.startswith("rank ")]
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_newcomers_under_another_run_join_and_take_the_model_over(transport, tmp_path):
+    key = tmp_path / "key"
+    assert execute(PROGRAM, "key", key).returncode == 0
+    variables = {"QCCL_KEY_FILE": str(key), "QCCL_TRANSPORT": transport}
+    with members(2, tmp_path, 4, **variables) as job:
+        joined = execute(
+            PROGRAM, "run", "-n", 2, "--", GROWING, tmp_path / "doors", 4, QCCL_JOIN=door_in(tmp_path, job), **variables
+        )
+        output, _ = job.communicate(timeout=DEADLINE_SECONDS)
+        assert (joined.returncode, job.returncode) == (0, 0), joined.stderr
+    steps = last_steps(output + joined.stdout)
+    assert len(steps) == 4 and len(set(steps)) == 1, steps
+
+
+def test_a_process_without_the_jobs_key_stays_outside(tmp_path):
+    with members(1, tmp_path, 2) as job:  # with a key of its own
+        refused = execute(GROWING, tmp_path / "doors", 2, QCCL_JOIN=door_in(tmp_path, job))
+        assert refused.returncode == 1 and "QCCL_KEY_FILE" in refused.stderr
+        assert job.poll() is None, "the job goes on"

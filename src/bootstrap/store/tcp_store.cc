@@ -56,7 +56,8 @@ Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, Time
 
 }  // namespace
 
-TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), connect_deadline_(options_.deadline) {}
+TcpStore::TcpStore(TcpStoreOptions options)
+    : options_(std::move(options)), connect_deadline_(std::min(options_.deadline, options_.connect_by)) {}
 
 TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::move(options)) {
   stream_ = std::move(connected);

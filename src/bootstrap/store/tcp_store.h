@@ -31,6 +31,7 @@ struct TcpStoreOptions {
   std::string socket = {};        // not empty: an abstract unix socket of this host and user, instead of host and port
   StoreSecrets secrets = {};      // with a key: the store has it too, unless it is at a unix socket
   int rank = 0;                   // of this process, for the key
+  TimePoint connect_by = kForever;  // for its first connection alone
 };
 
 class TcpStore final : public PipelinedStore {

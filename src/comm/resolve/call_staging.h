@@ -12,9 +12,9 @@ namespace qccl::comm {
 // Throws Error, naming the group, if the call's buffers or its stream are wrong. Thread-safe.
 class CallStaging {
  public:
-  // All outlive the object.
-  CallStaging(const GroupIdentity& group, DeviceStaging& devices, engine::KeptPool& kept_inputs)
-      : group_(group), devices_(devices), kept_inputs_(kept_inputs) {}
+  // Both outlive the object.
+  CallStaging(const GroupIdentity& group, CallMemory& memory)
+      : group_(group), devices_(memory.devices), kept_inputs_(memory.kept_inputs) {}
 
   engine::MemoryKind memory_of(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
   // Makes the call run in host memory, between its copies.

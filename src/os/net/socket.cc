@@ -235,6 +235,16 @@ Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint de
   }
 }
 
+Result<Fd> connect_tcp_once(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock) {
+  const std::string what = "can't connect to " + address_text(host, port);
+  QCCL_ASSIGN(const auto found, resolve(host.empty() ? "localhost" : host, port, 0));
+  Attempt attempt = connect_any(found.get(), deadline, clock);
+  if (attempt.error != 0) return os_failure(what, attempt.error);
+  if (!attempt.fd.valid()) return Failure(ErrorKind::deadline_exceeded, what + " in time: no answer");
+  QCCL_TRY(set_no_delay(attempt.fd));
+  return std::move(attempt.fd);
+}
+
 Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
   QCCL_ASSIGN(const auto found, resolve(address, port, AI_NUMERICHOST));
   Fd fd = begin_connect(*found);

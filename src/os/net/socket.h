@@ -44,6 +44,9 @@ std::string peer_address(const Fd& socket);
 // until the deadline: its owner may not be up yet. DeadlineExceeded has the last reason. InvalidArgument: no such name.
 Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock);
 
+// The same without retries: PeerLost if every address refuses or is unreachable.
+Result<Fd> connect_tcp_once(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock);
+
 // Begins to connect to a numeric IPv4 or IPv6 address, without blocking. InvalidArgument for anything else; other
 // failures show at once or only later.
 Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port);

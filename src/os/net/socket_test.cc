@@ -85,6 +85,16 @@ TEST(Socket, a_refused_connection_is_peer_lost_at_once) {
   }
 }
 
+TEST(Socket, a_connection_without_retries_is_there_or_peer_lost_at_once) {
+  const Fd listener = listen_tcp("127.0.0.1", 0).take_or_throw();
+  const auto port = local_port(listener).take_or_throw();
+  const Fd dialled = connect_tcp_once("localhost", port, soon(), steady).take_or_throw();
+  expect_echo(dialled, accept_within(listener));
+  const Fd closed = reserve_tcp_port().take_or_throw();
+  expect_failure(connect_tcp_once("127.0.0.1", local_port(closed).take_or_throw(), kForever, steady),
+                 ErrorKind::peer_lost, "Connection refused");
+}
+
 TEST(Socket, a_connection_that_was_begun_reaches_a_listener_of_either_family) {
   for (const char* address : {"127.0.0.1", "::1"}) {
     const Fd listener = listen_tcp(address, 0).take_or_throw();

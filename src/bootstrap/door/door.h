@@ -1,0 +1,107 @@
+// The door of an open job: where a member lets newcomers wait until its group grows.
+//
+// It is a store (tcp_store_server.h) that the member serves for as long as the job lasts. A newcomer takes a ticket T
+// and waits; the member calls it, in rounds R = 1, 2, ... of that ticket, and gives it a seat if it answers:
+//
+// | key       | written by  | meaning                                                              |
+// |-----------|-------------|----------------------------------------------------------------------|
+// | tickets   | add         | the newest ticket, from 1                                            |
+// | T/process | newcomer    | its process, for people: it waits                                    |
+// | T/R/call  | member      | answer at once                                                       |
+// | T/R/here  | newcomer    | its answer                                                           |
+// | T/R/seat  | member      | its seat (seat.h); empty: not this time, and round R + 1 follows     |
+// | T/R/in    | member      | "1": the meeting went well; empty: it failed, and round R + 1 follows |
+//
+// With a key only processes that have it reach the store. Without one whoever reaches the port may come in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "bootstrap/door/seat.h"
+#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/store/tcp_store.h"
+#include "bootstrap/store/tcp_store_server.h"
+#include "secure/key.h"
+
+namespace qccl::bootstrap {
+
+struct DoorOptions {
+  std::string job;         // its name, the same for newcomers
+  std::uint16_t port = 0;  // 0: the system chooses, as it does if another process has the port
+  std::string interface_filter{};
+  std::string filter_source{};
+  std::shared_ptr<const secure::Key> key{};
+};
+
+// What door and newcomers call their keys and secrets.
+std::string door_name(const std::string& job);
+
+// Thread-safe. One thread at a time has called newcomers.
+class Door {
+ public:
+  class Called;
+
+  // Opens the door. The clock outlives it. InvalidArgument if no interface passes the filter.
+  static Result<std::shared_ptr<Door>> open(const DoorOptions& options);
+
+  // "10.0.0.1:40000", or several with commas, for QCCL_JOIN.
+  const std::string& address() const { return address_; }
+
+  // Calls all newcomers and waits until `deadline` for those that have not been silent before. Blocks while another
+  // thread has called some.
+  Result<Called> call(TimePoint deadline);
+  // Blocks until a newcomer comes that has not been called yet, at most until `deadline`.
+  Status wait_for_another(TimePoint deadline);
+
+ private:
+  struct Newcomer {
+    std::int64_t ticket = 0;
+    int round = 1;
+    bool is_silent = false;  // it did not answer a call in time: it is not waited for again
+    bool is_in = false;
+  };
+
+  Door(std::unique_ptr<TcpStoreServer> server, std::string address, const std::string& job);
+  Status find_new();
+
+  const SteadyClock clock_;
+  const std::unique_ptr<TcpStoreServer> server_;
+  const std::string address_;
+  std::mutex mutex_;  // guards what follows
+  TcpStore store_;
+  KeySpace keys_;
+  std::vector<Newcomer> newcomers_;  // by ticket
+};
+
+// Newcomers that have answered, in the order of their tickets, and the right to seat them. Those without a seat at its
+// end, and those who were not admitted, are told to wait on.
+class Door::Called {
+ public:
+  Called(Called&& other) noexcept = default;
+  Called& operator=(Called&&) = delete;
+  ~Called();
+
+  std::size_t size() const { return indices_.size(); }
+  // Gives newcomer `index` its seat.
+  void seat(std::size_t index, const Seat& seat);
+  // Those with seats are members now.
+  void admit();
+
+ private:
+  friend class Door;
+  explicit Called(Door& door) : door_(&door), lock_(door.mutex_) {}
+  void tell(std::size_t index, const char* name, const std::string& value);
+
+  Door* door_;
+  std::unique_lock<std::mutex> lock_;  // moved from: another object answers
+  std::vector<std::size_t> indices_;   // of Door::newcomers_
+  std::size_t seated_ = 0;             // the first ones
+};
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,159 @@
+#include "bootstrap/door/newcomer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "bootstrap/meeting/card_exchange.h"
+#include "os/net/socket.h"
+#include "os/process.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+// An address that does not answer gives way to the next.
+constexpr Nanoseconds kConnectLimit = std::chrono::seconds(3);
+constexpr Nanoseconds kRetryDelay = std::chrono::milliseconds(100);
+
+std::optional<DoorAddress> parse_door(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto port = parse_number<std::uint16_t>(text.substr(colon + 1));
+  if (host.empty() || !port || *port == 0) return std::nullopt;
+  return DoorAddress{std::string(host), *port};
+}
+
+Status knock_at(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock) {
+  const TimePoint until = std::min(deadline, saturating_add(clock.now(), kConnectLimit));
+  auto socket = os::connect_tcp_once(host, port, until, clock);
+  return socket ? Status() : Status(socket.failure());
+}
+
+}  // namespace
+
+Result<std::vector<DoorAddress>> parse_doors(std::string_view text, const std::string& source) {
+  std::vector<DoorAddress> doors;
+  for (const std::string_view part : split(text, ',')) {
+    auto door = parse_door(part);
+    if (!door) {
+      return Failure(ErrorKind::invalid_argument,
+                     fmt::format("{}: \"{}\" is no HOST:PORT; give the doors of members, separated by commas "
+                                 "(Communicator::door())",
+                                 source, printable(part)));
+    }
+    doors.push_back(std::move(*door));
+  }
+  return doors;
+}
+
+Newcomer::Newcomer(std::vector<DoorAddress> doors, const std::string& job, std::shared_ptr<const secure::Key> key,
+                   TimePoint deadline, const Clock& clock)
+    : doors_(std::move(doors)),
+      name_(door_name(job)),
+      secrets_(std::move(key), name_, 0),
+      begin_(clock.now()),
+      deadline_(deadline),
+      clock_(clock),
+      failures_(doors_.size()) {}
+
+Status Newcomer::try_door(const DoorAddress& door) {
+  QCCL_TRY(knock_at(door.host, door.port, deadline_, clock_));
+  store_ = std::make_unique<TcpStore>(TcpStoreOptions{.host = door.host,
+                                                      .port = door.port,
+                                                      .deadline = deadline_,
+                                                      .clock = &clock_,
+                                                      .secrets = secrets_,
+                                                      .connect_by = saturating_add(clock_.now(), kConnectLimit)});
+  keys_.emplace(*store_, name_, 0, clock_);
+  QCCL_ASSIGN(ticket_, keys_->add("tickets", 1));
+  round_ = 1;
+  return keys_->set(fmt::format("{}/process", ticket_), own_process_text());
+}
+
+// Tries every door in turn until one lets this process wait.
+Status Newcomer::knock() {
+  for (;; next_ = (next_ + 1) % doors_.size()) {
+    Status tried = try_door(doors_[next_]);
+    failures_[next_] = tried.ok() ? "" : tried.error().message;
+    if (tried.ok()) return {};
+    keys_.reset();
+    store_.reset();
+    if (tried.error().kind == ErrorKind::invalid_argument) return tried;
+    if (clock_.now() >= deadline_) return out_of_time();
+    if (next_ + 1 == doors_.size()) os::pause(std::min<Nanoseconds>(kRetryDelay, deadline_ - clock_.now()));
+  }
+}
+
+void Newcomer::leave_door(const std::string& why) {
+  failures_[next_] = why;
+  keys_.reset();
+  store_.reset();
+  next_ = (next_ + 1) % doors_.size();
+}
+
+// Waits until the door's member has called and decided; nothing if it takes nobody this time.
+Result<std::optional<Seat>> Newcomer::take_turn() {
+  const std::string prefix = fmt::format("{}/{}/", ticket_, round_);
+  QCCL_ASSIGN(const auto call, keys_->get(prefix + "call", deadline_));
+  if (!call) return out_of_time();
+  QCCL_TRY(keys_->set(prefix + "here", ""));
+  QCCL_ASSIGN(const auto answer, keys_->get(prefix + "seat", deadline_));
+  if (!answer) return out_of_time();
+  if (!answer->empty()) {
+    QCCL_ASSIGN(Seat seat, decode_seat(*answer));
+    return std::optional<Seat>(std::move(seat));
+  }
+  ++round_;
+  return std::optional<Seat>();
+}
+
+Result<Seat> Newcomer::wait_for_seat() {
+  for (;;) {
+    if (store_ == nullptr) QCCL_TRY(knock());
+    auto seat = take_turn();
+    if (seat && *seat) return std::move(**seat);
+    if (seat) continue;
+    if (clock_.now() >= deadline_) return seat.failure();
+    leave_door(seat.error().message);  // the member has ended, or is no member of ours
+  }
+}
+
+bool Newcomer::settle(bool well) {
+  auto answer = keys_->get(fmt::format("{}/{}/in", ticket_, round_), deadline_);
+  const bool is_in = answer && *answer && !(*answer)->empty();
+  if (is_in && well) return true;
+  ++round_;
+  if (!answer) leave_door(answer.error().message);
+  if (is_in) leave_door("the members have met without this process");
+  return false;
+}
+
+Failure Newcomer::out_of_time() const {
+  std::vector<std::string> reasons;
+  for (std::size_t i = 0; i < doors_.size(); ++i) {
+    const std::string& why = failures_[i];
+    if (why.empty() && i != next_) continue;
+    reasons.push_back(os::address_text(doors_[i].host, doors_[i].port) + ": " +
+                      (why.empty() ? "waited there, but its members did not call grow()" : printable(why)));
+  }
+  return Failure(ErrorKind::deadline_exceeded,
+                 fmt::format("no job took this process in within {}: {}", seconds_text(clock_.now() - begin_),
+                             fmt::join(reasons, "; ")));
+}
+
+Result<std::string> reachable_address(const std::vector<std::string>& addresses, std::uint16_t port, TimePoint deadline,
+                                      const Clock& clock) {
+  std::string reasons;
+  for (const std::string& address : addresses) {
+    const Status reached = knock_at(address, port, deadline, clock);
+    if (reached.ok()) return address;
+    reasons += (reasons.empty() ? "" : "; ") + reached.error().message;
+  }
+  return Failure(ErrorKind::peer_lost, "can't reach the rank 0 with which the job grows: " + reasons);
+}
+
+}  // namespace qccl::bootstrap

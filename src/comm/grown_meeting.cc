@@ -1,0 +1,146 @@
+// The meeting of a grown job's ranks, and a newcomer's way to it.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "bootstrap/door/newcomer.h"
+#include "bootstrap/mesh/address_card.h"
+#include "comm/grown_group.h"
+
+namespace qccl::internal {
+namespace {
+
+using bootstrap::Membership;
+using bootstrap::Seat;
+using bootstrap::StoreSecrets;
+using bootstrap::TcpStore;
+using bootstrap::TcpStoreServer;
+using comm::Context;
+using comm::Settings;
+
+constexpr std::uint64_t kWorldGroup = 1;
+// How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
+constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
+
+const SteadyClock& steady_clock() {
+  static const SteadyClock clock;
+  return clock;
+}
+
+Membership membership_of(const Seat& seat, const std::string& address, const Settings& settings) {
+  Membership own;
+  own.rank = seat.rank;
+  own.world = seat.world;
+  own.master_address = address;
+  own.master_port = seat.port;
+  own.job = seat.job;
+  own.source = "an open job that grew";
+  own.interface_filter = settings.interface_filter;
+  own.filter_source = settings.filter_source;
+  return own;
+}
+
+// What describes the ranks that the job began with is not the grown job's.
+Settings settings_of(const Seat& seat, Settings settings) {
+  settings.options.init_timeout = Nanoseconds(seat.meeting_ns);
+  settings.options.hosts.reset();
+  settings.options.sites.reset();
+  if (!settings.log.file.empty()) settings.log.file += fmt::format("of{}-", seat.world);
+  return settings;
+}
+
+Status adopt(CommunicatorState& state, const Seat& seat) {
+  QCCL_ASSIGN(const Compression compression, parse_compression(seat.compression));
+  state.with_builder([&](comm::CallBuilder& builder) {
+    builder.set_compression(compression);
+    builder.set_timeout(Nanoseconds(seat.timeout_ns));
+  });
+  return {};
+}
+
+// Whether another try, with other newcomers or members, may work.
+bool may_pass(ErrorKind kind) {
+  return kind != ErrorKind::invalid_argument && kind != ErrorKind::unsupported && kind != ErrorKind::misuse;
+}
+
+Status refuse_ranks(const InitOptions& options) {
+  if (!options.rank && !options.world && options.store == nullptr) return {};
+  return Failure(ErrorKind::invalid_argument,
+                 "a process that joins an open job (InitOptions::join, QCCL_JOIN) gets its rank there: give init() no "
+                 "rank, world or store");
+}
+
+}  // namespace
+
+Result<MeetingPlace> MeetingPlace::open(const std::string& job, int world, const Context& context) {
+  const Settings& settings = context.settings();
+  const Membership any{
+      .world = world, .interface_filter = settings.interface_filter, .filter_source = settings.filter_source};
+  QCCL_ASSIGN(bootstrap::Addresses addresses, bootstrap::choose_addresses(any));
+  const StoreSecrets secrets(settings.protection.key, job, 0);
+  MeetingPlace place;
+  QCCL_ASSIGN(place.server, TcpStoreServer::start(addresses.listen_on, 0, bootstrap::JobKeys(job, 0, world), secrets));
+  place.addresses = std::move(addresses.published);
+  return place;
+}
+
+MeetingPlace::~MeetingPlace() {
+  if (server != nullptr) server->stop(kStoreLinger);
+}
+
+Result<std::shared_ptr<CommunicatorState>> open_world(const std::shared_ptr<Context>& context) {
+  comm::GroupIdentity world{.id = kWorldGroup, .name = "world", .rank = context->rank()};
+  world.ranks.resize(static_cast<std::size_t>(context->world()));
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  return CommunicatorState::open(context, std::move(world));
+}
+
+Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings settings,
+                                                std::shared_ptr<bootstrap::Door> door, MeetingPlace* place) {
+  const Clock& clock = steady_clock();
+  const TimePoint deadline = saturating_add(clock.now(), Nanoseconds(seat.meeting_ns));
+  std::string address;
+  if (place == nullptr) {
+    QCCL_ASSIGN(address, bootstrap::reachable_address(seat.addresses, seat.port, deadline, clock));
+  }
+  bootstrap::TcpStoreOptions options{.host = address,
+                                     .port = seat.port,
+                                     .deadline = deadline,
+                                     .clock = &clock,
+                                     .secrets = {settings.protection.key, seat.job, 0},
+                                     .rank = seat.rank};
+  auto store = place == nullptr ? std::make_shared<TcpStore>(std::move(options))
+                                : std::make_shared<TcpStore>(std::move(options), place->server->take_own_client());
+  QCCL_ASSIGN(auto context, Context::create({.membership = membership_of(seat, address, settings),
+                                             .settings = settings_of(seat, std::move(settings)),
+                                             .store = std::move(store),
+                                             .door = std::move(door)}));
+  QCCL_ASSIGN(auto world, open_world(context));
+  QCCL_TRY(adopt(*world, seat));
+  return world;
+}
+
+std::shared_ptr<CommunicatorState> join_job(const InitOptions& init) {
+  Settings settings = comm::merge_options(init).take_or_throw();
+  if (!settings.options.join) return nullptr;
+  refuse_ranks(init).take_or_throw();
+  const char* const variable = environment("QCCL_SOCKET_IFNAME") ? "QCCL_SOCKET_IFNAME" : "NCCL_SOCKET_IFNAME";
+  settings.interface_filter = environment(variable).value_or("");
+  settings.filter_source = variable;
+  const std::string source = init.join.empty() ? "QCCL_JOIN" : "InitOptions::join";
+  auto doors = bootstrap::parse_doors(*settings.options.join, source).take_or_throw();
+  const TimePoint deadline = saturating_add(steady_clock().now(), settings.options.init_timeout);
+  bootstrap::Newcomer newcomer(std::move(doors), settings.job, settings.protection.key, deadline, steady_clock());
+  for (;;) {
+    const Seat seat = newcomer.wait_for_seat().take_or_throw();
+    auto world = meet(seat, settings, nullptr, nullptr);
+    if (newcomer.settle(world.ok())) return world.take_or_throw();
+    if (!world && !may_pass(world.error().kind)) throw Error(world.error());
+    const std::string why = world ? "the members did not all meet" : world.error().message;
+    log(LogLevel::warning, "waits at the door of the job again: " + why);
+  }
+}
+
+}  // namespace qccl::internal

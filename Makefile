@@ -45,6 +45,7 @@ test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-
 	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)
 
 test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)
+	@$(if $(TORCH),,JOBS=$(JOBS) scripts/build_python.sh qccl_fake_device)
 	@$(if $(TORCH),scripts/test_torch_release.sh $(TORCH) $(ARGS),$(PYTHON) tests/torch/suite/run.py $(or $(ARGS),--all))
 
 test-integration: build ## DeepSpeed, Megatron, Accelerate, Lightning, Ray and others themselves (ARGS: pytest's)

@@ -4,7 +4,7 @@
 #   test_torch_release.sh RELEASE [arguments of tests/torch/suite/run.py, which then runs alone]
 #
 # Makes .venv-torch-RELEASE once (about 3 GB if pip finds only the CUDA build), and builds in
-# build-torch-RELEASE. Run `make build` first.
+# build-torch-RELEASE, the device of the tests in build-torch-RELEASE-device. Run `make build` first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$1
@@ -24,6 +24,10 @@ if [ "$(cat "$venv/.qccl-stamp" 2>/dev/null)" != "$key" ]; then
   echo "$key" >"$venv/.qccl-stamp"
 fi
 CXX=${CXX:-c++} "${pip[@]}" install "--config-settings=build-dir=build-torch-$release" .
+device=build-torch-$release-device
+cmake --preset default -B "$device" -DSKBUILD=ON -DQCCL_TORCH=ON -DQCCL_PYTHON="$(realpath -s "$python")" >/dev/null
+scripts/compile.py "$device" qccl_fake_device
+export QCCL_FAKE_DEVICE=$PWD/$device/fake_cuda
 
 # run NAME COMMAND...
 run() {

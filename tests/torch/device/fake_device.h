@@ -3,7 +3,7 @@
 // events.
 //
 // fake_streams.cc has devices, streams and events; fake_memory.cc memory and copies; fake_operators.cc, fake_sparse.cc
-// and fake_fallback.cc what torch computes, which it does on the CPU.
+// and fake_fallback.cc what torch computes, which it does on the CPU; fake_training.cc what training asks for beside.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -81,7 +81,7 @@ at::Tensor& set_to_tensor(at::Tensor& tensor, const at::Tensor& source) {
 void record_stream(at::Tensor&, c10::Stream) {}
 
 // Torch computes these differently on devices without kernels of their own: the results should have the CPU's bits.
-constexpr const char* kAsOnCpu[] = {"native_layer_norm", "native_group_norm"};
+constexpr const char* kAsOnCpu[] = {"native_layer_norm", "native_group_norm", "convolution", "convolution_backward"};
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const char* name : kAsOnCpu) library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());

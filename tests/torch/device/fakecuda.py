@@ -4,6 +4,7 @@ load() loads it, once a process and after forks: the device's streams are thread
 """
 
 import importlib.util
+import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -13,8 +14,20 @@ from typing import Any
 import torch
 
 NAME = "fakecuda"
-EXTENSION = next(Path(__file__).resolve().parents[3].glob("build/fake_cuda/qccl_fake_device*.so"), None)
+# What CMake's target qccl_fake_device makes.
+FOLDER = Path(os.environ.get("QCCL_FAKE_DEVICE", Path(__file__).resolve().parents[3] / "build" / "fake_cuda"))
 LONGEST_DELAY = 10_000  # microseconds, of an item of a stream of the pool; 200 of the default streams
+
+
+def _extension() -> Path | None:
+    """The device's code, if it is built, and for this torch."""
+    built_for = FOLDER / "built_for"
+    if not built_for.exists() or built_for.read_text().strip() != torch.__version__:
+        return None
+    return next(FOLDER.glob("qccl_fake_device*.so"), None)
+
+
+EXTENSION = _extension()
 
 
 def load(devices: int = 2, longest_delay: int = LONGEST_DELAY) -> ModuleType:
@@ -75,8 +88,8 @@ def set_device(which: Any) -> None:
         torch.accelerator.set_device_index(index)
 
 
-def synchronize(which: Any = None) -> None:
-    torch.accelerator.synchronize(index_of(which))
+def synchronize(device: Any = None) -> None:
+    torch.accelerator.synchronize(index_of(device))
 
 
 def index_of(which: Any) -> int:

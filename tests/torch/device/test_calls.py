@@ -341,7 +341,7 @@ def of_functional_collectives(rank: int, place: Place) -> Any:
     results = [
         functional.all_reduce(tensor, "sum", group),
         functional.broadcast(tensor, 1, group),
-        functional.all_gather_tensor(tensor, 0, group),
+        functional.all_gather_tensor(tensor.contiguous(), 0, group),
         functional.reduce_scatter_tensor(tensor, "avg", 0, group),
         functional.all_to_all_single(tensor, None, None, group),
         functional.permute_tensor(tensor, [1, 2, 0], group),

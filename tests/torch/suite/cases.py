@@ -31,7 +31,8 @@ from datetime import timedelta
 
 from settings import NAME, Settings
 
-ALSO = ("gloo", "mpi")
+SETTINGS = Settings.exported()
+ALSO = ("nccl",) if SETTINGS.stand_in else ("gloo", "mpi")
 SUITE = "torch.testing._internal.distributed.distributed_test"
 COMMON = "torch.testing._internal.common_distributed"
 RANK_BARRIER_SECONDS = 60
@@ -60,7 +61,7 @@ def load_suite() -> types.ModuleType:
     """The module reads the backend's name from its environment, once, when it is imported."""
     named = collections.ChainMap({"BACKEND": BackendName(NAME)}, os.environ)
     with unittest.mock.patch.object(os, "environ", named):
-        module = importlib.import_module(SUITE)
+        module = stand_in.load(SUITE) if SETTINGS.stand_in else importlib.import_module(SUITE)
     assert isinstance(module.BACKEND, BackendName), f"{SUITE} has its BACKEND from elsewhere: this torch needs a look"
     return module
 
@@ -126,7 +127,6 @@ def name_backend_in_records_of_ddp() -> None:
     ddp._get_ddp_logging_data = record
 
 
-SETTINGS = Settings.exported()
 sys.argv = sys.argv[:1]  # torch's test utilities parse the arguments
 provide_expecttest()
 
@@ -137,6 +137,10 @@ import qccl  # noqa: E402
 
 common = load_common()
 enter_qccl()
+if SETTINGS.stand_in:
+    import stand_in
+
+    stand_in.enter(common, NAME)
 suite = load_suite()
 widen(suite)
 name_backend_in_records_of_ddp()
@@ -156,6 +160,8 @@ def skip_reason(name: str) -> str | None:
 
     Runs the test in a forked process without a process group: a test that is not skipped fails there, or is killed.
     """
+    if SETTINGS.stand_in and name in stand_in.CANNOT:
+        return stand_in.CANNOT[name]
     test = TorchSuite(name)
     test.rank = 0
     child = os.fork()

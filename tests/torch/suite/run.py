@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs PyTorch's own tests of a c10d backend against qccl, on the CPU.
+"""Runs PyTorch's own tests of a c10d backend against qccl, without a GPU.
 
     run.py                              3 ranks, forked: what `make test` runs
     run.py --world 4 --filter barrier   tests whose name contains "barrier" (a regular expression)
     TORCH_DISTRIBUTED_DEBUG=DETAIL run.py;  QCCL_COMPRESSION=minmax:bits=4 run.py
+    run.py --world 4 --stand-in         the tests that need GPUs, over the fake device (the target qccl_fake_device)
     run.py --all                        every configuration of CONFIGURATIONS: what `make test-torch` runs
 
 Exit 1 if a test failed, or if fewer than the required number passed: a skip is not a pass. cases.py describes the
@@ -39,6 +40,7 @@ CONFIGURATIONS = (  # besides 3 ranks, which `make test` runs
     Configuration("checked", 100, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
     Configuration("compressed", 100, environment={"QCCL_COMPRESSION": "minmax:bits=4"}),
     Configuration("spawned", 100, ("--start", "spawn")),
+    Configuration("on a device", 140, ("--world", "4", "--stand-in")),
 )
 
 
@@ -90,7 +92,7 @@ class Outcome(unittest.TestResult):
 
 
 def run(options: argparse.Namespace, folder: str) -> int:
-    Settings(options.world, options.start, options.seconds_per_test).export(folder)
+    Settings(options.world, options.start, options.seconds_per_test, options.stand_in).export(folder)
     import cases  # only now, because torch reads the exported settings
 
     names = [
@@ -151,6 +153,7 @@ def main() -> int:
     parser.add_argument("--filter", default="", help="only tests whose name this is found in")
     parser.add_argument("--passes", type=int, default=0, help="how many must pass at least")
     parser.add_argument("--seconds-per-test", type=int, default=180)
+    parser.add_argument("--stand-in", action="store_true", help="the tests that need GPUs, over the fake device")
     parser.add_argument("--junit", default="", help="write JUnit XML there")
     parser.add_argument("--all", action="store_true", help="every configuration, all at once")
     options = parser.parse_args()

@@ -13,6 +13,7 @@ class Settings:
     world: int = 3
     start: str = "fork"  # of ranks: fork is several times faster than spawn
     seconds_per_test: int = 180
+    stand_in: bool = False  # of a GPU: the fake device (stand_in.py)
 
     def export(self, folder: str) -> None:
         """Exports the settings for this process and its children, which put their files into the folder. Call it before

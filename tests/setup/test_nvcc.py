@@ -1,5 +1,8 @@
-"""Where the build finds CUDA's compiler (cmake/QcclNvcc.cmake), with stand-ins that only know their release."""
+"""Where the build finds CUDA's compiler (cmake/QcclNvcc.cmake), with stand-ins that only know their release, and when
+make lets it look.
+"""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -71,3 +74,39 @@ def test_a_program_that_says_no_release_is_no_compiler(system):
 def test_a_compiler_that_is_gone_is_looked_for_again(system):
     nvcc = put_nvcc(system / "path", "13.0")
     assert found(system, f"-DQCCL_NVCC={system / 'gone' / 'nvcc'}") == nvcc
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """A folder with the Makefile and what it looks at, as after a build."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    inputs = ["CMakePresets.json", "scripts/packages.txt", "requirements.txt"]
+    for seconds, name in enumerate([*inputs, "build/build.ninja"]):
+        put_file(tmp_path / name, seconds)
+    return tmp_path
+
+
+def test_make_configures_again_once_a_compiler_is_installed(configured):
+    assert "cmake --preset default" not in made(configured, "build")
+    put_file(configured / ".venv-cuda" / "installed", 10)
+    assert "cmake --preset default" in made(configured, "build")
+
+
+def test_the_demo_runs_in_the_environment_that_is_named(configured):
+    assert ".venv/bin/python demo/demo.py --quick" in made(configured, "demo", "ARGS=--quick")
+    assert ".venv-gpu/bin/python demo/demo.py" in made(configured, "demo", QCCL_VENV=".venv-gpu")
+
+
+def put_file(file: Path, seconds: float) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    os.utime(file, (seconds, seconds))
+
+
+def made(folder: Path, *words: str, **variables: str) -> list[str]:
+    """The commands that make would run."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("QCCL_VENV", "MAKEFLAGS", "MAKELEVEL")}
+    command = ["make", "-n", *words]
+    done = subprocess.run(command, env=kept | variables, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines()]

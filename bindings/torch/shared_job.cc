@@ -101,17 +101,20 @@ InitOptions init_options(const GroupSpec& spec) {
 
 }  // namespace
 
-SharedJob::SharedJob(const GroupSpec& spec)
+SharedJob::SharedJob(const GroupSpec& spec) : SharedJob(qccl::init(init_options(spec)), spec) {
+  // Not an option of init(), because later groups must not inherit it.
+  if (spec.compression) communicator_.set_compression(*spec.compression);
+}
+
+SharedJob::SharedJob(Communicator grown, const GroupSpec& spec)
     : base_store_(base_of(spec.store)),
       global_rank_(spec.global_ranks.at(spec.rank)),
       global_ranks_(spec.global_ranks),
-      communicator_(qccl::init(init_options(spec))),
+      communicator_(std::move(grown)),
       trace_(std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
       log_(communicator_.log()),
       groups_{communicator_} {
   trace_->dump_to(spec.trace_dump);
-  // Not an option of init(), because later groups must not inherit it.
-  if (spec.compression) communicator_.set_compression(*spec.compression);
 }
 
 SharedJob::SharedJob(const SharedJob& ended, Communicator living, const GroupSpec& spec)

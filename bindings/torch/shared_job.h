@@ -40,6 +40,9 @@ class SharedJob {
   // `spec` is that group's.
   SharedJob(const SharedJob& ended, Communicator living, const GroupSpec& spec);
 
+  // Of a group that has grown, which is all ranks of a job of its own.
+  SharedJob(Communicator grown, const GroupSpec& spec);
+
   // A group of some of the ranks; collective over them. Throws qccl::Error.
   Communicator subgroup(const GroupSpec& spec);
   // Takes part in close_group() and the calls like it.

@@ -32,6 +32,7 @@ from ._api import (  # noqa: E402
 )
 from ._failures import LostRank, failed, shrink  # noqa: E402
 from ._feedback import ErrorFeedback  # noqa: E402
+from ._growth import door, grow, join  # noqa: E402
 from ._launch import init_distributed  # noqa: E402
 from ._log import comms_logger, configure_log, log_summary, save_log  # noqa: E402
 
@@ -48,9 +49,12 @@ __all__ = [
     "ddp",
     "deepspeed",
     "describe",
+    "door",
     "empty",
     "failed",
+    "grow",
     "init_distributed",
+    "join",
     "log_summary",
     "mesh",
     "monitored_barrier",

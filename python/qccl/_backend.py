@@ -1,7 +1,9 @@
 """Makes the backend of a process group when torch asks for it."""
 
 import atexit
+import contextlib
 import os
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -30,7 +32,44 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         all_gather_compression=options.all_gather_compression,
         trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
     )
+    _default.note(backend_options, options)
+    if (grown := _default.take_grown()) is not None:
+        return _C.make_grown_backend(grown, spec)
     return _C.make_backend(spec)
+
+
+class _Default:
+    """What is known of the default group besides what torch knows."""
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.grown: Any = None
+
+    def note(self, backend_options: Any, options: Options) -> None:
+        if len(backend_options.global_ranks_in_group) == 0:
+            self.options = options
+
+    def take_grown(self) -> Any:
+        grown, self.grown = self.grown, None
+        return grown
+
+
+_default = _Default()
+
+
+def default_options() -> Options:
+    """The options of the default group."""
+    return _default.options
+
+
+@contextlib.contextmanager
+def given(grown: Any) -> Iterator[None]:
+    """The backend that torch asks for first is of this group, which exists."""
+    _default.grown = grown
+    try:
+        yield
+    finally:
+        _default.grown = None
 
 
 def _options_from(pg_options: Any) -> Options:

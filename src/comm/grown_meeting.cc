@@ -47,6 +47,7 @@ Settings settings_of(const Seat& seat, Settings settings) {
   settings.options.init_timeout = Nanoseconds(seat.meeting_ns);
   settings.options.hosts.reset();
   settings.options.sites.reset();
+  settings.log.rank.reset();
   if (!settings.log.file.empty()) settings.log.file += fmt::format("of{}-", seat.world);
   return settings;
 }

@@ -117,6 +117,12 @@ c10::intrusive_ptr<Backend> Backend::make_job(const GroupSpec& spec) {
   return c10::make_intrusive<Backend>(job, job->communicator(), spec, true);
 }
 
+c10::intrusive_ptr<Backend> Backend::make_grown(const Communicator& grown, const GroupSpec& spec) {
+  auto job = std::make_shared<SharedJob>(grown, spec);
+  JobRegistry::instance().add(job);
+  return c10::make_intrusive<Backend>(job, job->communicator(), spec, true);
+}
+
 c10::intrusive_ptr<Backend> Backend::make_group(const std::shared_ptr<SharedJob>& job, const GroupSpec& spec) {
   return c10::make_intrusive<Backend>(job, job->subgroup(spec), spec, false);
 }

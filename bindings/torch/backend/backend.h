@@ -64,6 +64,8 @@ class Backend final : public c10d::Backend {
   Backend(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec, bool root);
   // A group of a new job of the ranks that meet in the store; collective over them. Throws qccl::Error.
   static c10::intrusive_ptr<Backend> make_job(const GroupSpec& spec);
+  // Of a group that has grown, which becomes the default group.
+  static c10::intrusive_ptr<Backend> make_grown(const Communicator& grown, const GroupSpec& spec);
   // A group in a job that this process has joined; collective over its ranks. Throws qccl::Error.
   static c10::intrusive_ptr<Backend> make_group(const std::shared_ptr<SharedJob>& job, const GroupSpec& spec);
   ~Backend() override;

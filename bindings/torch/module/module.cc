@@ -19,11 +19,13 @@
 namespace qccl::torch_binding {
 
 // Each adds its functions and classes to the module: the communication log of all jobs of the process, the shape of a
-// mesh (qccl/mesh.h), pipelines (qccl/pipeline.h), groups that go on after a failure and estimates of time.
+// mesh (qccl/mesh.h), pipelines (qccl/pipeline.h), groups that go on after a failure and estimates of time, and jobs
+// that grow.
 void bind_log(py::module_& module);
 void bind_mesh(py::module_& module);
 void bind_pipeline(py::module_& module);
 void bind_failures(py::module_& module);
+void bind_growth(py::module_& module);
 
 namespace {
 
@@ -254,6 +256,7 @@ PYBIND11_MODULE(_C, module) {
   bind_log(module);
   module.def("close_all", &close_all, Released());
   bind_failures(module);
+  bind_growth(module);
   bind_launch(module);
   module.def("version", &qccl::version);
   bind_mesh(module);

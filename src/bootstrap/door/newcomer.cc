@@ -67,7 +67,8 @@ Status Newcomer::try_door(const DoorAddress& door) {
                                                       .deadline = deadline_,
                                                       .clock = &clock_,
                                                       .secrets = secrets_,
-                                                      .connect_by = saturating_add(clock_.now(), kConnectLimit)});
+                                                      .connect_by = saturating_add(clock_.now(), kConnectLimit),
+                                                      .retries = false});
   keys_.emplace(*store_, name_, 0, clock_);
   QCCL_ASSIGN(ticket_, keys_->add("tickets", 1));
   round_ = 1;
@@ -88,11 +89,13 @@ Status Newcomer::knock() {
   }
 }
 
+// Other addresses with the same port are most likely the same member's.
 void Newcomer::leave_door(const std::string& why) {
   failures_[next_] = why;
   keys_.reset();
   store_.reset();
-  next_ = (next_ + 1) % doors_.size();
+  const std::uint16_t left = doors_[next_].port;
+  for (std::size_t i = 0; i < doors_.size() && doors_[next_].port == left; ++i) next_ = (next_ + 1) % doors_.size();
 }
 
 // Waits until the door's member has called and decided; nothing if it takes nobody this time.

@@ -102,7 +102,8 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
 Result<os::Fd> TcpStore::dial() const {
   const Clock& clock = *options_.clock;
   if (options_.socket.empty()) {
-    return os::connect_tcp(options_.host, options_.port, connect_deadline_, clock);
+    const auto connect = options_.retries ? os::connect_tcp : os::connect_tcp_once;
+    return connect(options_.host, options_.port, connect_deadline_, clock);
   }
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
     auto socket = os::connect_unix_abstract(options_.socket);
@@ -127,7 +128,7 @@ Status TcpStore::connect(const Exchange& first) {
     stream_.reset();
     if (introduced.error().kind == ErrorKind::invalid_argument) return Failure(introduced.error());
     const Nanoseconds left = connect_deadline_ - clock.now();
-    if (left <= Nanoseconds::zero()) return not_reached(introduced.error(), clock.now() - start);
+    if (left <= Nanoseconds::zero() || !options_.retries) return not_reached(introduced.error(), clock.now() - start);
     os::pause(std::min(delay, left));
   }
   was_connected_ = true;

@@ -32,6 +32,7 @@ struct TcpStoreOptions {
   StoreSecrets secrets = {};      // with a key: the store has it too, unless it is at a unix socket
   int rank = 0;                   // of this process, for the key
   TimePoint connect_by = kForever;  // for its first connection alone
+  bool retries = true;              // a connection that is refused or lost before the store has answered
 };
 
 class TcpStore final : public PipelinedStore {

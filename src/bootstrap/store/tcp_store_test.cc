@@ -87,6 +87,22 @@ TEST_F(TcpStoreTest, answers_byte_for_byte_like_torchs) {
   EXPECT_TRUE(client.ping());
 }
 
+TEST(TcpStoreWithoutRetries, gives_up_a_store_that_closes_the_connection_or_refuses_it) {
+  os::Fd listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+  const std::uint16_t port = os::local_port(listener).take_or_throw();
+  TcpStoreOptions options = options_at(port, seconds(3600));
+  options.retries = false;
+  TcpStore store(options);
+  std::thread closing([&] {
+    os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
+    os::accept_connection(listener).take_or_throw().reset();
+  });
+  EXPECT_FALSE(caught([&] { store.add("n", 1); }).ok());
+  closing.join();
+  listener.reset();
+  EXPECT_FALSE(caught([&] { store.add("n", 1); }).ok());
+}
+
 TEST_F(TcpStoreTest, accepts_requests_in_single_bytes) {
   RawClient client(*server);
   for (const char byte : kIntroduction + "\x04\x02\0\0\0\0\0\0\0/n\x07\0\0\0\0\0\0\0"s)

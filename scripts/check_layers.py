@@ -25,8 +25,9 @@ MAY_INCLUDE = {
     "src/kernels": ["base/"],
     "src/kernels/device": ["kernels/", "base/"],
     "src/wire": ["base/"],
-    "src/codec": ["kernels/", "base/", "codec/*/"],
-    "src/codec/*": ["kernels/", "base/", "codec/"],  # each codec; no other layer sees one
+    "src/codec": ["kernels/", "kernels/device/payload_format.h", "base/", "codec/*/"],
+    # Each codec; no other layer sees one.
+    "src/codec/*": ["kernels/", "kernels/device/payload_format.h", "base/", "codec/"],
     "src/plan": ["codec/geometry.h", "base/"],
     "src/bootstrap": ["secure/", "os/", "wire/", "base/"],
     "src/transport/transport.h": ["base/"],  # the contract that engine and sim see
@@ -40,7 +41,7 @@ MAY_INCLUDE = {
     # kernels: raw data bypasses the codecs; the engine adds it, in the floating-point environment that it sets.
     "src/engine": [
         *("plan/", "codec/", "kernels/copy.h", "kernels/reduce/reduce.h"),
-        "kernels/float_environment.h",
+        *("kernels/float_environment.h", "kernels/device/slice_job.h"),
         *("wire/", "transport/transport.h", "observe/", "device/", "base/"),
     ],
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.

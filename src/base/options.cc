@@ -115,6 +115,7 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_choice<bool>("QCCL_OPEN", {{"on", true}, {"off", false}}, options.open));
   QCCL_TRY(read_number("QCCL_DOOR_PORT", 0, 65535, 1, options.door_port));
   options.join = environment("QCCL_JOIN");
+  options.device_kernels = environment("QCCL_DEVICE_KERNELS").value_or("");
   options.congestion = environment("QCCL_CONGESTION").value_or(options.congestion);
   QCCL_TRY(read_number("QCCL_SPIN_US", 0, 1e6, 1e3, options.spin));
   QCCL_TRY(read_number("QCCL_SEED", 0, 1e15, 1, options.seed));

@@ -62,6 +62,7 @@ struct Options {
   bool open = false;                                       // QCCL_OPEN=on|off, lets newcomers wait
   std::uint16_t door_port = 0;                             // QCCL_DOOR_PORT, where they come to; 0: any
   std::optional<std::string> join{};                       // QCCL_JOIN, the doors of a job to join
+  std::string device_kernels{};                            // QCCL_DEVICE_KERNELS, a file or off; empty: built in
   std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names
 
   // QNCCL's own variables, read only if RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION overrides them. A specification

@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "kernels/device/payload_format.h"
 #include "kernels/lanes/random.h"
 #include "qccl/compression.h"
 
@@ -89,6 +90,8 @@ class Codec {
   // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed without losing a
   // bit (kernels/reduce/reduce.h), and sums of them are rounded before they are encoded.
   virtual bool is_exact() const { return false; }
+  // For codecs that the kernels of devices have (kernels/device/slice_job.h): these make the same bytes.
+  virtual std::optional<kernels::device::PayloadFormat> device_format() const { return std::nullopt; }
 };
 
 // Base of codecs whose encoded size depends on the number of elements alone: it checks sizes, so that the codec itself

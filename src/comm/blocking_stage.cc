@@ -30,11 +30,11 @@ Status BlockingStage::bring(const DeviceStream& stream, std::span<const Buffer> 
   QCCL_ASSIGN(const MemoryKind kind, devices_.kind_of(stream, used));
   for (const auto& [memory, use] : buffers) {
     auto* const begin = const_cast<std::byte*>(memory.begin);
-    StagedCall::Buffers copied{.input = begin, .output = begin};
+    engine::StagedBuffers copied{.input = begin, .output = begin};
     if (use != Use::write) copied.input_bytes = memory.bytes;
     if (use != Use::read) copied.output_bytes = memory.bytes;
     QCCL_ASSIGN(engine::StagedCallPtr call, devices_.begin(stream, copied, kind));
-    hosts_.push_back(use == Use::read ? const_cast<std::byte*>(call->input()) : call->output());
+    hosts_.push_back(use == Use::read ? const_cast<std::byte*>(call->memory().input()) : call->memory().output());
     calls_.push_back(std::move(call));
   }
   return wait_until([](const StagedCall& call) { return call.runs(); }, deadline);

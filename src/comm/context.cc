@@ -146,7 +146,7 @@ Context::Context(Membership membership, Settings settings)
     : membership_(std::move(membership)),
       settings_(std::move(settings)),
       log_(make_log(membership_, settings_.log, clock_)),
-      call_memory_(std::make_unique<CallMemory>(settings_.options.pinned_limit)) {}
+      call_memory_(std::make_unique<CallMemory>(settings_.options)) {}
 
 Result<std::shared_ptr<Context>> Context::create(Beginning beginning) {
   QCCL_ASSIGN(CostEnvironment cost_environment, cost_environment_of(beginning.settings.options));

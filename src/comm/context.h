@@ -90,7 +90,7 @@ Result<Beginning> begin_job(const InitOptions& init);
 
 // What calls take memory from. Outlives the operations.
 struct CallMemory {
-  explicit CallMemory(std::uint64_t pinned_limit) : devices(pinned_limit) {}
+  explicit CallMemory(const Options& options) : devices(options.pinned_limit, options.device_kernels) {}
   DeviceStaging devices;
   engine::KeptPool kept_inputs;
 };

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+#include <iterator>
 #include <optional>
+
+#include "base/log.h"
+#include "device/kernels.h"
 
 namespace qccl::comm {
 
@@ -40,9 +45,27 @@ Result<engine::StagingDevice*> DeviceStaging::open(int device) {
   QCCL_ASSIGN(const device::Device* const opened, runtime_->device(device));
   auto& staging = devices_[static_cast<std::size_t>(device)];
   if (staging == nullptr) {
-    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, shadows_));
+    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, shadows_, load_kernels(*opened)));
   }
   return staging.get();
+}
+
+// Null, with a warning, if they can't be loaded: the host then computes what it can compute as well.
+std::unique_ptr<device::Kernels> DeviceStaging::load_kernels(const device::Device& device) {
+  device::KernelImages images = device::built_in_kernels();
+  if (kernels_ == "off") return nullptr;
+  if (!kernels_.empty()) {
+    std::ifstream file(kernels_, std::ios::binary);
+    image_.assign(std::istreambuf_iterator<char>(file), {});
+    images = {.cubins = image_.data(), .ptx = image_.c_str(), .bytes = image_.size()};
+  }
+  if (images.empty()) return nullptr;
+  auto loaded = images.bytes > 0 ? device::Kernels::load(device, images)
+                                 : Failure(ErrorKind::invalid_argument, "QCCL_DEVICE_KERNELS: no file " + kernels_);
+  if (loaded.ok()) return std::move(*loaded);
+  log(LogLevel::warning, fmt::format("the host computes for device {}, whose kernels can't be loaded: {}",
+                                     device.index(), loaded.error().message));
+  return nullptr;
 }
 
 Result<MemoryKind> DeviceStaging::kind_of(const DeviceStream& stream, std::span<const UsedBuffer> buffers) {
@@ -61,11 +84,15 @@ Result<MemoryKind> DeviceStaging::kind_of(const DeviceStream& stream, std::span<
   return kind;
 }
 
-Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream,
-                                                   const engine::StagedCall::Buffers& buffers, MemoryKind kind) {
+Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
+                                                   MemoryKind kind, std::size_t lane_bytes) {
   QCCL_ASSIGN(engine::StagingDevice* const staging, open(stream.device));
   QCCL_ASSIGN(engine::StagedCallPtr call, staging->take());
-  QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, kind == MemoryKind::device));
+  auto use = engine::StagedMemory::Use::where_it_lies;
+  if (kind == MemoryKind::device) {
+    use = lane_bytes > 0 ? engine::StagedMemory::Use::lanes : engine::StagedMemory::Use::shadow;
+  }
+  QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, use, lane_bytes));
   return call;
 }
 

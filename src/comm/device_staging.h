@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -23,20 +25,25 @@ struct UsedBuffer {
 // A context's devices, which are opened when a call first names them. Thread-safe.
 class DeviceStaging {
  public:
-  explicit DeviceStaging(std::uint64_t pinned_limit) : shadows_(pinned_limit) {}
+  // `kernels`: empty: those that are built in; "off": none; else a file with an image that the driver loads.
+  explicit DeviceStaging(std::uint64_t pinned_limit, std::string kernels = "")
+      : kernels_(std::move(kernels)), shadows_(pinned_limit) {}
 
   // Device memory for a call that uses none. Unsupported without a driver, InvalidArgument for managed memory, for
   // another device's than the stream's, and for buffers of different kinds.
   Result<engine::MemoryKind> kind_of(const DeviceStream& stream, std::span<const UsedBuffer> buffers);
-  // The copies of a call that is about to be posted. Throws std::bad_alloc.
-  Result<engine::StagedCallPtr> begin(const DeviceStream& stream, const engine::StagedCall::Buffers& buffers,
-                                      engine::MemoryKind kind);
+  // The device's part of a call that is about to be posted: see StagedCall::begin(). Throws std::bad_alloc.
+  Result<engine::StagedCallPtr> begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
+                                      engine::MemoryKind kind, std::size_t lane_bytes = 0);
 
  private:
   Result<engine::StagingDevice*> open(int device);
+  std::unique_ptr<device::Kernels> load_kernels(const device::Device& device);
 
+  const std::string kernels_;
   std::mutex mutex_;  // guards the runtime and the list
   std::unique_ptr<device::Runtime> runtime_;
+  std::string image_;  // the file's content
   engine::ShadowPool shadows_;
   std::vector<std::unique_ptr<engine::StagingDevice>> devices_;  // by index; null until used
 };

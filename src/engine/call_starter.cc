@@ -7,6 +7,7 @@
 
 #include "engine/collective/cell_operation.h"
 #include "engine/collective/plan_operation.h"
+#include "engine/compute/device_compute.h"
 #include "engine/compute/host_compute.h"
 #include "engine/message/mailbox.h"
 #include "kernels/float_environment.h"
@@ -89,10 +90,14 @@ std::unique_ptr<Operation> CallStarter::make_operation(Group& group, const CallA
   const ExecutablePlan& plan = *arguments.plan;
   if (reduces_on_board(arguments)) return std::make_unique<MappedOperation>(group, sender, parts_.pool, plan);
   if (plan.call().board) return std::make_unique<CellOperation>(group, sender, parts_.pool);
-  const ComputeContext context{&plan, group.world(), group.rank, &parts_.pool, parts_.options.seed};
-  auto compute = parts_.options.make_compute ? parts_.options.make_compute(context)
-                                             : std::unique_ptr<Compute>(std::make_unique<HostCompute>(context));
-  return std::make_unique<PlanOperation>(group, sender, plan, std::move(compute));
+  return std::make_unique<PlanOperation>(group, sender, plan, make_compute(group, arguments));
+}
+
+std::unique_ptr<Compute> CallStarter::make_compute(const Group& group, const CallArguments& arguments) const {
+  const ComputeContext context{arguments.plan.get(), group.world(), group.rank, &parts_.pool, parts_.options.seed};
+  if (parts_.options.make_compute) return parts_.options.make_compute(context);
+  if (has_device_lanes(arguments)) return std::make_unique<DeviceCompute>(context);
+  return std::make_unique<HostCompute>(context);
 }
 
 void CallStarter::post_message(Group& group, CallArguments&& arguments) {

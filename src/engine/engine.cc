@@ -135,6 +135,9 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
     return false;
   }
   if (*advanced) operation->note_moved(parts_.now);
+  if (staged != nullptr && !staged->jobs().is_idle()) {
+    parts_.next_device_look = std::min(parts_.next_device_look, parts_.now + staged->patience());
+  }
   if (operation->has_differing_call()) failures_.mismatches.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);

@@ -85,6 +85,7 @@ class CallStarter {
 
   Operation& begin_operation(Group& group, std::uint64_t number, CallArguments&& arguments);
   std::unique_ptr<Operation> make_operation(Group& group, const CallArguments& arguments);
+  std::unique_ptr<Compute> make_compute(const Group& group, const CallArguments& arguments) const;
 
   // ---- small calls on the spot
   bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);

@@ -32,6 +32,12 @@ class CastCodec final : public FixedSizeCodec {
     return is_half ? std::max(most * 0x1p-11, 0x1p-25) : std::max(most * 0x1p-8, 0x1p-134);
   }
 
+  std::optional<kernels::device::PayloadFormat> device_format() const override {
+    using kernels::device::PayloadKind;
+    return kernels::device::PayloadFormat{.kind = wire_ == DataType::float16 ? PayloadKind::float16
+                                                                             : PayloadKind::bfloat16};
+  }
+
  private:
   std::string description() const override { return fmt::format("cast to {}", to_string(wire_)); }
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {

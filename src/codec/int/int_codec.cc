@@ -29,6 +29,13 @@ class IntCodec final
     return stochastic_ ? scale : scale * (0.5 + largest * 0x1p-23);
   }
 
+  std::optional<kernels::device::PayloadFormat> device_format() const override {
+    return kernels::device::PayloadFormat{.kind = kernels::device::PayloadKind::block_int,
+                                          .bits = static_cast<std::uint8_t>(format_.bits),
+                                          .stochastic = stochastic_,
+                                          .bucket = format_.block_size};
+  }
+
  private:
   std::string description() const override {
     return fmt::format("int of {} bits in blocks of {}", format_.bits, format_.block_size);

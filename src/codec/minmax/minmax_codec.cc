@@ -40,6 +40,14 @@ class MinmaxCodec final
     return (stochastic_ ? unit : unit / 2) + 6 * ulp(block.magnitude());
   }
 
+  std::optional<kernels::device::PayloadFormat> device_format() const override {
+    if (format_.bits > 8) return std::nullopt;
+    return kernels::device::PayloadFormat{.kind = kernels::device::PayloadKind::minmax,
+                                          .bits = static_cast<std::uint8_t>(format_.bits),
+                                          .stochastic = stochastic_,
+                                          .bucket = format_.bucket_size};
+  }
+
  private:
   std::string description() const override {
     return fmt::format("minmax of {} bits in buckets of {}", format_.bits, format_.bucket_size);

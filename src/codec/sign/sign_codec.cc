@@ -29,6 +29,11 @@ class SignCodec final : public KernelCodec<kernels::SignFormat, kernels::sign_en
   // x and y have the same sign, and neither scale exceeds the largest magnitude.
   double error_bound(const BlockSummary& block) const override { return block.magnitude() * (1 + 0x1p-16) + 0x1p-149; }
 
+  std::optional<kernels::device::PayloadFormat> device_format() const override {
+    return kernels::device::PayloadFormat{
+        .kind = kernels::device::PayloadKind::sign, .norm_scale = format_.norm_scale, .bucket = format_.bucket_size};
+  }
+
  private:
   std::string description() const override { return fmt::format("sign in buckets of {}", format_.bucket_size); }
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {

@@ -229,8 +229,7 @@ void describe_tcp(Findings& found) {
 void describe_device_kernels(Findings& found) {
   const device::KernelImages images = device::built_in_kernels();
   std::string text = "none: built without CUDA's nvcc";
-  if (!images.empty())
-    text = fmt::format("PTX, and machine code for sm_{}; no call uses them yet", images.architectures);
+  if (!images.empty()) text = fmt::format("PTX, and machine code for sm_{}", images.architectures);
   found.fact("device kernels", text + " (docs/gpu.md)");
 }
 

@@ -172,7 +172,8 @@ PlanCache::Plan CallBuilder::plan_of(const CollectiveCall& call, const std::opti
     info.operation = to_string(call.collective);
     throw Error(std::move(info));
   }
-  if (is_staged(call)) resolved->memory = staging_.memory_of(call, *resolved);
+  const bool may_choose = call.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
+  if (is_staged(call)) staging_.place(call, *resolved, may_choose);
   if (region && suits_region(*resolved, *region->region, call.options)) {
     if (region->region->on_board) resolved->algorithm = Algorithm::one_shot;
     resolved->region = offset.region;

@@ -1,21 +1,29 @@
 #include "comm/resolve/call_staging.h"
 
+#include <algorithm>
 #include <array>
+
+#include "engine/compute/device_layout.h"
+#include "plan/plan.h"
 
 namespace qccl::comm {
 namespace {
 
 using engine::CallArguments;
 using engine::MemoryKind;
+using engine::ResolvedCall;
 
-std::array<UsedBuffer, 2> named(const engine::StagedCall::Buffers& buffers) {
+// Up to this size a call is faster between two copies than as jobs of its slices.
+constexpr std::uint64_t kStagedBytes = 64 * 1024;
+
+std::array<UsedBuffer, 2> named(const engine::StagedBuffers& buffers) {
   return {UsedBuffer{"input", buffers.input, buffers.input_bytes},
           UsedBuffer{"output", buffers.output, buffers.output_bytes}};
 }
 
 void attach(CallArguments& arguments, engine::StagedCallPtr staged) {
-  arguments.input = staged->input();
-  arguments.output = staged->output();
+  arguments.input = staged->memory().input();
+  arguments.output = staged->memory().output();
   arguments.staged = std::move(staged);
 }
 
@@ -30,8 +38,7 @@ T CallStaging::take_or_throw(Result<T> result, std::string_view operation) const
 }
 
 // A broadcast's receivers do not read their buffer, although it is their input as well.
-engine::StagedCall::Buffers CallStaging::used_buffers(const CollectiveCall& call,
-                                                      const engine::ResolvedCall& resolved) const {
+engine::StagedBuffers CallStaging::used_buffers(const CollectiveCall& call, const ResolvedCall& resolved) const {
   const int world = group_.size();
   const std::uint64_t element = element_bytes(resolved.type);
   const bool reads = resolved.collective != Collective::broadcast || resolved.root == group_.rank;
@@ -41,14 +48,25 @@ engine::StagedCall::Buffers CallStaging::used_buffers(const CollectiveCall& call
           .output_bytes = engine::output_elements(resolved, world, group_.rank) * element};
 }
 
-MemoryKind CallStaging::memory_of(const CollectiveCall& call, const engine::ResolvedCall& resolved) const {
-  return take_or_throw(devices_.kind_of(*call.options.stream, named(used_buffers(call, resolved))),
-                       to_string(call.collective));
+// Plans that add all parts at one place have a device read and write each element once. Long slices are fewer launches.
+void CallStaging::place(const CollectiveCall& call, ResolvedCall& resolved, bool may_choose) const {
+  resolved.memory = take_or_throw(devices_.kind_of(*call.options.stream, named(used_buffers(call, resolved))),
+                                  to_string(call.collective));
+  if (resolved.memory != MemoryKind::device) return;
+  if (resolved.slice_bytes == kDefaultSliceBytes) resolved.slice_bytes = kLongSliceBytes;
+  const bool is_long = resolved.count * element_bytes(resolved.type) > kStagedBytes;
+  const bool has_choice = may_choose && plan::has_algorithm(resolved.collective, Algorithm::sra);
+  if (has_choice && is_long && resolved.algorithm != Algorithm::hierarchical) resolved.algorithm = Algorithm::sra;
 }
 
 void CallStaging::stage(CallArguments& arguments, const CollectiveCall& call) const {
-  const engine::ResolvedCall& resolved = arguments.plan->call();
-  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, used_buffers(call, resolved), resolved.memory),
+  const ResolvedCall& resolved = arguments.plan->call();
+  const Buffers buffers = used_buffers(call, resolved);
+  const bool is_long = std::max(buffers.input_bytes, buffers.output_bytes) > kStagedBytes;
+  const bool may_have_lanes =
+      resolved.memory == MemoryKind::device && is_long && arguments.feedback == nullptr && !call.options.keep_input;
+  const std::size_t lane_bytes = may_have_lanes ? engine::device_lane_bytes(*arguments.plan, group_.size()) : 0;
+  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, resolved.memory, lane_bytes),
                                   to_string(call.collective)));
 }
 
@@ -60,7 +78,7 @@ void CallStaging::stage(CallArguments& arguments, const MessageCall& call) const
   attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, kind), name));
 }
 
-// Device memory is written only once the call has ended well.
+// The memory of a device is written only once the call has ended well: it has no lanes there.
 void CallStaging::keep_input(CallArguments& arguments, const CollectiveCall& call) const {
   const engine::ExecutablePlan& plan = *arguments.plan;
   const bool reads = call.collective != Collective::broadcast || plan.call().root == group_.rank;

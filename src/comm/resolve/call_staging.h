@@ -16,15 +16,16 @@ class CallStaging {
   CallStaging(const GroupIdentity& group, CallMemory& memory)
       : group_(group), devices_(memory.devices), kept_inputs_(memory.kept_inputs) {}
 
-  engine::MemoryKind memory_of(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
-  // Makes the call run in host memory, between its copies.
+  // Completes the call for the memory of its buffers. `may_choose`: nobody asked for its algorithm.
+  void place(const CollectiveCall& call, engine::ResolvedCall& resolved, bool may_choose) const;
+  // Makes the call run on lanes of the device, or in host memory between its copies.
   void stage(engine::CallArguments& arguments, const CollectiveCall& call) const;
   void stage(engine::CallArguments& arguments, const MessageCall& call) const;
   // The call, which is staged if it names a stream, gives its input back if it fails. Throws std::bad_alloc.
   void keep_input(engine::CallArguments& arguments, const CollectiveCall& call) const;
 
  private:
-  using Buffers = engine::StagedCall::Buffers;
+  using Buffers = engine::StagedBuffers;
 
   Buffers used_buffers(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
   template <class T>

@@ -44,6 +44,8 @@ std::vector<std::string> take_misuses();
 void set_driver_version(int version);
 // The images of the modules that are alive.
 std::vector<const void*> loaded_images();
+// Kernels launched so far.
+std::size_t launches();
 // Streams, events, modules, device and pinned allocations that are alive.
 std::size_t live_objects();
 

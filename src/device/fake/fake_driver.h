@@ -104,11 +104,14 @@ class Modules {
   bool is_alive(CUmod_st* module);
   bool destroy(CUmod_st* module);
   std::vector<const void*> loaded_images();
+  void count_launch() { ++launches_; }
+  std::size_t launches() const { return launches_; }
   int version() const { return version_; }
   void set_version(int version) { version_ = version; }
 
  private:
   std::atomic<int> version_{kDriverVersion};
+  std::atomic<std::size_t> launches_{0};
   std::mutex mutex_;  // guards what follows
   std::map<CUmod_st*, std::unique_ptr<CUmod_st>> modules_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -49,14 +50,15 @@ class Translation {
   std::vector<std::shared_ptr<Allocation>> allocations_;
 };
 
-// In the stream's thread, where a device reads the jobs too.
+// In the stream's thread, where a device reads the jobs too. A device may run the jobs of a launch in any order; this
+// one begins with the last.
 void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blocks) {
   Translation translation;
   if (!translation.translate(jobs, count * sizeof(SliceJob))) {
     static_cast<void>(driver().misuse("a kernel's jobs are not in memory of the device or pinned"));
     return;
   }
-  std::vector<SliceJob> copied(jobs, jobs + count);
+  std::vector<SliceJob> copied(std::reverse_iterator(jobs + count), std::reverse_iterator(jobs));
   for (SliceJob& job : copied) {
     const bool fits = kernels::device::entry(job) == entry;
     if (!fits) static_cast<void>(driver().misuse("a job is launched on another kernel than its own"));
@@ -102,6 +104,7 @@ Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y
   const bool has_shape = grid_x > 0 && grid_y == 1 && grid_z == 1 && block_x == kernels::device::kThreads &&
                          block_y == 1 && block_z == 1 && shared_bytes == 0 && extra == nullptr;
   if (!has_shape) return driver().misuse("cuLaunchKernel of another shape than the kernels have");
+  driver().count_launch();
   stream->add([entry = function->entry, jobs = *static_cast<const SliceJob**>(parameters[0]),
                count = *static_cast<unsigned int*>(parameters[1]), grid_x] { run(entry, jobs, count, grid_x); });
   return Code::success;

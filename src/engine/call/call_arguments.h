@@ -232,6 +232,9 @@ struct CallArguments {
 
 using ArgumentsList = PooledVector<CallArguments>;
 
+// The operation's lanes run on a device.
+bool has_device_lanes(const CallArguments& arguments);
+
 // MappedOperation runs it.
 inline bool reduces_on_board(const CallArguments& arguments) {
   return arguments.region != nullptr && arguments.region->on_board;

@@ -91,6 +91,9 @@ class LaneQueues {
   std::vector<Link> links_;  // by lane
 };
 
+// What came of a step: `waits`: the lane will be woken; `no_room`: try again.
+enum class StepStatus : std::uint8_t { done, waits, no_room };
+
 // What came of advancing a lane.
 struct LaneAdvance {
   bool moved = false;

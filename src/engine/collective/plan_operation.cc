@@ -34,6 +34,7 @@ PlanOperation::PlanOperation(Group& group, FrameSender& frame_sender, const Exec
                       .followers = {},
                       .slices = plan.slice_count(lane.count)});
   }
+  if (LaterWork* const work = compute_->later()) later_.emplace(plan, *work, outbound_);
 }
 
 // A call that has not ended has no caller any more, whose memory it could write.
@@ -46,6 +47,7 @@ PlanOperation::~PlanOperation() {
 void PlanOperation::begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
   Operation::begin(sequence, std::move(arguments), posted);
   compute_->begin(arguments_);
+  if (later_) later_->clear();
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane].slice = 0;
     lanes_[lane].follows = lanes_[lane].lane->after >= 0;
@@ -144,7 +146,7 @@ bool PlanOperation::lacks(GroupRank member) const {
   return inbound_.lacks(member) || std::ranges::find(targets, member) != targets.end();
 }
 
-PlanOperation::StepStatus PlanOperation::send_slice(std::size_t lane, std::size_t stream) {
+StepStatus PlanOperation::send_slice(std::size_t lane, std::size_t stream) {
   const LaneProgress& progress = lanes_[lane];
   const GroupRank peer(progress.lane->steps[progress.step].peers[progress.sent]);
   const Outgoing outgoing = compute_->outgoing(lane, progress.step, peer);
@@ -160,9 +162,10 @@ PlanOperation::StepStatus PlanOperation::send_slice(std::size_t lane, std::size_
   return StepStatus::done;
 }
 
-// To each of the step's peers.
-PlanOperation::StepStatus PlanOperation::send(std::size_t lane) {
+// To each of the step's peers, now or, if the payload is made later, when the lane is advanced next.
+StepStatus PlanOperation::send(std::size_t lane) {
   LaneProgress& progress = lanes_[lane];
+  if (later_ && later_->begin(lane, progress.slice, progress.step)) return StepStatus::done;
   const std::size_t first = (*progress.first_streams)[progress.step];
   for (; progress.sent < progress.lane->steps[progress.step].peers.size(); ++progress.sent) {
     const StepStatus status = send_slice(lane, first + progress.sent);
@@ -174,7 +177,7 @@ PlanOperation::StepStatus PlanOperation::send(std::size_t lane) {
 }
 
 // A later step may need the received frame.
-Result<PlanOperation::StepStatus> PlanOperation::receive(std::size_t lane) {
+Result<StepStatus> PlanOperation::receive(std::size_t lane) {
   LaneProgress& progress = lanes_[lane];
   const Step& step = progress.lane->steps[progress.step];
   const std::size_t stream = (*progress.first_streams)[progress.step];
@@ -194,7 +197,7 @@ Result<PlanOperation::StepStatus> PlanOperation::receive(std::size_t lane) {
   return StepStatus::done;
 }
 
-Result<PlanOperation::StepStatus> PlanOperation::take_step(std::size_t lane) {
+Result<StepStatus> PlanOperation::take_step(std::size_t lane) {
   LaneProgress& progress = lanes_[lane];
   const StepKind kind = progress.lane->steps[progress.step].kind;
   if (plan::sends(kind)) return send(lane);
@@ -204,11 +207,19 @@ Result<PlanOperation::StepStatus> PlanOperation::take_step(std::size_t lane) {
   return StepStatus::done;
 }
 
-// Takes steps until one can't be taken or a slice is complete.
+// Sends what earlier slices have left to be sent, then takes steps until one can't be taken or a slice is complete.
 Result<LaneAdvance> PlanOperation::advance_lane(std::size_t lane) {
   LaneProgress& progress = lanes_[lane];
   LaneAdvance result;
-  while (progress.slice < progress.slices && !progress.follows) {
+  if (later_ && !later_->is_empty(lane)) {
+    std::uint64_t sent_bytes = 0;
+    result = later_->send(lane, sent_bytes);
+    note_sent(sent_bytes);
+    if (!progress.has_slices() && later_->is_empty(lane)) end_lane(lane);
+    if (!result.starved_by.is_none()) return result;
+  }
+  while (progress.has_slices()) {
+    if (later_ && progress.step == 0 && !later_->work().has_room(lane)) return result;
     const Step& step = progress.lane->steps[progress.step];
     const std::size_t sent_before = progress.sent;
     auto status = take_step(lane);
@@ -230,10 +241,13 @@ void PlanOperation::end_slice(std::size_t lane) {
   progress.step = 0;
   ++progress.slice;
   compute_->begin_slice(lane, progress.slice);
-  if (progress.slice < progress.slices) return;
+  if (progress.slice == progress.slices && (!later_ || later_->is_empty(lane))) end_lane(lane);
+}
+
+void PlanOperation::end_lane(std::size_t lane) {
   compute_->end_lane(lane);
   scheduler_.end_lane();
-  for (const std::size_t follower : progress.followers) {
+  for (const std::size_t follower : lanes_[lane].followers) {
     lanes_[follower].follows = false;
     scheduler_.wake(follower);
   }
@@ -242,10 +256,15 @@ void PlanOperation::end_slice(std::size_t lane) {
 Result<bool> PlanOperation::advance() {
   bool moved = outbound_.announce();
   moved |= inbound_.grant();
+  if (later_) {
+    QCCL_ASSIGN(const bool ended, later_->look(scheduler_));
+    moved |= ended;
+  }
   auto lanes_moved = scheduler_.run([this](std::size_t lane) { return advance_lane(lane); });
   if (!lanes_moved.ok()) return lanes_moved.failure();
   moved |= *lanes_moved;
   if (moved) inbound_.grant();
+  if (later_) QCCL_TRY(later_->work().submit());
   return moved;
 }
 

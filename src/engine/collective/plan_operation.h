@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/collective/lane_scheduler.h"
+#include "engine/collective/later_sends.h"
 #include "engine/collective/streams.h"
 #include "engine/compute/compute.h"
 #include "engine/operation.h"
@@ -19,13 +20,14 @@ class PlanOperation final : public Operation {
   ~PlanOperation() override;
 
   bool can_run(const CallArguments& arguments) const override {
-    return !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan;
+    return !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan &&
+           compute_->suits(arguments);
   }
   void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override;
   void park() override;
 
   Result<bool> advance() override;
-  bool finished() const override { return scheduler_.all_ended(); }
+  bool finished() const override { return scheduler_.all_ended() && (!later_ || later_->work().is_idle()); }
   Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return inbound_.awaits_placed(); }
@@ -47,9 +49,9 @@ class PlanOperation final : public Operation {
     HeldSlice current;     // taken out of its stream and being added or copied
     HeldSlice pending;     // the first part of a raw reduction, only pointed at
     HeldSlice received;    // by recv_copy, for forward
+
+    bool has_slices() const { return slice < slices && !follows; }
   };
-  // waits: the lane will be woken; no_room: try again.
-  enum class StepStatus { done, waits, no_room };
 
   void end_feedback(bool well);
   // What is wrong with a frame that no stream expects.
@@ -59,11 +61,13 @@ class PlanOperation final : public Operation {
   Result<StepStatus> take_step(std::size_t lane);
   StepStatus send(std::size_t lane);
   StepStatus send_slice(std::size_t lane, std::size_t stream);
+  void end_lane(std::size_t lane);
   Result<StepStatus> receive(std::size_t lane);
 
   std::unique_ptr<Compute> compute_;
   InboundStreams inbound_;
   OutboundStreams outbound_;
+  std::optional<LaterSends> later_;  // if the Compute's work ends later
   std::vector<LaneProgress> lanes_;
   LaneScheduler scheduler_;
 };

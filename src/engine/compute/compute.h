@@ -1,7 +1,8 @@
 // The seam between what moves a collective's slices (PlanOperation) and what computes them.
 //
 // A Compute serves one operation at a time. It works on the current slice of each lane and knows neither frames nor
-// credit. HostCompute is the real one; the simulator has one that only counts.
+// credit. HostCompute is done when its functions return, as is the simulator's, which only counts; what DeviceCompute
+// begins ends later.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,28 @@ struct Outgoing {
   std::size_t limit = 0;  // the most bytes that it can have
 };
 
+// The side of a Compute whose work ends later than the functions that begin it. One thread.
+class LaterWork {
+ public:
+  // The lane may take the first step of its slice; if not, it may after a look() that was true, or a note_sent().
+  virtual bool has_room(std::size_t lane) const = 0;
+  // Begins the payload of a send step, for all of its peers, unless it is one of Compute::outgoing(): then false.
+  virtual bool begin_payload(std::size_t lane, std::size_t step) = 0;
+  // That payload, of which a slice has one; data() is null while it is being made, until a look() that is true.
+  virtual ConstBytes find_payload(std::size_t lane, std::uint64_t slice) const = 0;
+  // It was sent to all peers of a step.
+  virtual void note_sent(std::size_t lane, std::uint64_t slice) = 0;
+  // Whether anything has ended since the last time.
+  virtual Result<bool> look() = 0;
+  // Sets off what was begun.
+  virtual Status submit() = 0;
+  // Everything that was begun has ended.
+  virtual bool is_idle() const = 0;
+
+ protected:
+  ~LaterWork() = default;
+};
+
 // Lanes and steps are indices into the plan's schedule. One thread.
 class Compute {
  public:
@@ -31,6 +54,8 @@ class Compute {
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
 
+  // Whether it can run this call of its plan: by default, if the host can.
+  virtual bool suits(const CallArguments& arguments) const { return !has_device_lanes(arguments); }
   // An operation begins. `arguments` and the buffers that they name stay as they are until it ends.
   virtual void begin(const CallArguments& arguments) = 0;
   // The lane's steps are about this slice from now on.
@@ -55,6 +80,9 @@ class Compute {
   // The call has failed, and nothing more is computed: its kept input (CallArguments::kept) and its error feedback
   // become what they were before it.
   virtual void take_back() {}
+
+  // Null: what its functions begin has ended when they return.
+  virtual LaterWork* later() { return nullptr; }
 };
 
 struct ComputeContext {

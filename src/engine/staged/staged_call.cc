@@ -12,42 +12,23 @@ constexpr Nanoseconds kCopyPatience = std::chrono::microseconds(50);
 // The caller's kernels may take long: each look doubles the time to the next one, up to this.
 constexpr Nanoseconds kLongestPatience = std::chrono::milliseconds(1);
 
-// Shadows of separate buffers begin on cache lines of their own.
-constexpr std::size_t kAlignment = 256;
-
 }  // namespace
 
 // ---- StagedCall
 
-Status StagedCall::begin(CUstream_st* caller, const Buffers& buffers, bool is_device) {
-  device_ = is_device ? buffers : Buffers{};
-  host_ = buffers;
-  if (is_device) make_shadow();
+StagedCall::StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event)
+    : home_(home), event_(std::move(event)), jobs_(home.launcher()) {}
+
+Status StagedCall::begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use,
+                         std::size_t lane_bytes) {
+  const bool lacks_kernels = use == StagedMemory::Use::lanes && !home_.has_kernels();
+  memory_.take(home_.shadows(), home_.device(), buffers, lacks_kernels ? StagedMemory::Use::shadow : use, lane_bytes);
   QCCL_TRY(device::check_not_capturing(home_.device(), caller));
   QCCL_TRY(event_->record(caller));
   state_ = State::awaits_caller;
   patience_ = kCopyPatience;
   has_returned_ = false;
   return {};
-}
-
-// Buffers that overlap, as those of calls in place do, overlap in the same way in the shadow.
-void StagedCall::make_shadow() {
-  const bool overlap = device_.input_bytes > 0 && device_.output_bytes > 0 &&
-                       device_.input < device_.output + device_.output_bytes &&
-                       device_.output < device_.input + device_.input_bytes;
-  input_at_ = 0;
-  std::size_t output_at = (device_.input_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (overlap) {
-    const std::byte* const first = std::min<const std::byte*>(device_.input, device_.output);
-    input_at_ = static_cast<std::size_t>(device_.input - first);
-    output_at = static_cast<std::size_t>(device_.output - first);
-  }
-  const std::size_t bytes = std::max(input_at_ + device_.input_bytes, output_at + device_.output_bytes);
-  if (bytes == 0) return;
-  shadow_ = home_.shadows().take(home_.device(), bytes);
-  host_.input = shadow_.data() + input_at_;
-  host_.output = shadow_.data() + output_at;
 }
 
 Result<bool> StagedCall::advance() {
@@ -66,25 +47,26 @@ Result<bool> StagedCall::advance() {
 }
 
 Status StagedCall::copy_in() {
-  if (device_.input_bytes == 0) {
+  if (!memory_.has_input_copy()) {
     state_ = State::runs;
+    patience_ = kCopyPatience;
     return {};
   }
   patience_ = kCopyPatience;
   device::Stream& stream = home_.inward();
-  QCCL_TRY(stream.copy_to_host(shadow_.data() + input_at_, device_.input, device_.input_bytes));
+  QCCL_TRY(memory_.copy_in(stream));
   state_ = State::copies_in;
   return event_->record(stream.handle());
 }
 
 Status StagedCall::begin_return() {
-  if (device_.output_bytes == 0) {
+  if (!memory_.has_output_copy()) {
     end_return();
     return {};
   }
   patience_ = kCopyPatience;
   device::Stream& stream = home_.outward();
-  QCCL_TRY(stream.copy_to_device(device_.output, host_.output, device_.output_bytes));
+  QCCL_TRY(memory_.copy_out(stream));
   state_ = State::copies_out;
   return event_->record(stream.handle());
 }
@@ -96,6 +78,7 @@ void StagedCall::end_return() {
 
 // A device that fails has ended the copy as well.
 bool StagedCall::abandon() {
+  if (has_lanes() && !jobs_.abandon()) return false;
   if (state_ == State::copies_in || state_ == State::copies_out) {
     const auto happened = event_->has_happened();
     if (happened.ok() && !happened.value()) return false;
@@ -118,16 +101,25 @@ const char* StagedCall::awaited() const {
   }
 }
 
+bool has_device_lanes(const CallArguments& arguments) {
+  return arguments.staged != nullptr && arguments.staged->has_lanes();
+}
+
 void StagedCallReturn::operator()(StagedCall* call) const {
   if (call != nullptr) call->home().give_back(call);
 }
 
 // ---- StagingDevice
 
-Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, ShadowPool& shadows) {
+Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, ShadowPool& shadows,
+                                                           std::unique_ptr<device::Kernels> kernels) {
   std::unique_ptr<StagingDevice> opened(new StagingDevice(device, shadows));
+  opened->kernels_ = std::move(kernels);
   QCCL_ASSIGN(opened->inward_, device::Stream::create(device));
   QCCL_ASSIGN(opened->outward_, device::Stream::create(device));
+  if (opened->has_kernels()) {
+    QCCL_ASSIGN(opened->computing_, device::Stream::create(device));
+  }
   return opened;
 }
 
@@ -148,7 +140,7 @@ Result<StagedCallPtr> StagingDevice::take() {
 
 void StagingDevice::give_back(StagedCall* call) {
   call->drain();
-  shadows_.give_back(std::exchange(call->shadow_, {}));
+  shadows_.give_back(call->memory_.release());
   const std::lock_guard lock(mutex_);
   free_.emplace_back(call);
 }

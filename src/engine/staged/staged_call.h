@@ -11,7 +11,8 @@
 // milliseconds whatever becomes of the call, and the device's memory is the call's until the host has seen that. The
 // host only ever asks whether an event has happened; it does not block on a device.
 //
-// Calls on pinned memory that name a stream have no copies, only the wait for the stream.
+// Calls on pinned memory that name a stream have no copies, only the wait for the stream. Nor have calls whose lanes
+// run on the device (engine/compute/device_compute.h).
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,9 @@
 #include "base/clock.h"
 #include "device/device.h"
 #include "engine/call/call_arguments.h"
+#include "engine/staged/device_jobs.h"
 #include "engine/staged/shadow_pool.h"
+#include "engine/staged/staged_memory.h"
 
 namespace qccl::engine {
 
@@ -31,33 +34,26 @@ class StagingDevice;
 // One call at a time. One thread at a time: the caller's until the call is posted, then the engine's.
 class StagedCall {
  public:
-  // The parts of the caller's buffers that the call reads and writes; they may overlap.
-  struct Buffers {
-    const std::byte* input = nullptr;
-    std::size_t input_bytes = 0;
-    std::byte* output = nullptr;
-    std::size_t output_bytes = 0;
-  };
-
-  StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event) : home_(home), event_(std::move(event)) {}
+  StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event);
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  // Records the caller's stream as it is now. `is_device`: the buffers are the device's, else pinned. Throws
-  // std::bad_alloc.
-  Status begin(CUstream_st* caller, const Buffers& buffers, bool is_device);
-  // The memory that the host operation uses.
-  const std::byte* input() const { return host_.input; }
-  std::byte* output() const { return host_.output; }
+  // Records the caller's stream as it is now. `lane_bytes`: the pinned memory that lanes on the device need; without
+  // kernels or memory for them the call runs on a shadow. Throws std::bad_alloc.
+  Status begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use, std::size_t lane_bytes = 0);
+  const StagedMemory& memory() const { return memory_; }
+  bool has_lanes() const { return memory_.use() == StagedMemory::Use::lanes; }
+  // The device's work for the lanes.
+  DeviceJobs& jobs() { return jobs_; }
 
   StagingDevice& home() const { return home_; }
   bool runs() const { return state_ == State::runs; }
   bool has_ended() const { return state_ == State::ended; }
   // Goes on to the next state if the event has happened; true if it has. A failure is the device's, or memory's.
   Result<bool> advance();
-  // The host operation has ended well.
+  // The operation has ended well.
   Status begin_return();
-  // The call has failed: ends it, unless a copy is under way. True once it has ended.
+  // The call has failed: ends it, unless a copy or a job is under way. True once it has ended.
   bool abandon();
   // It has ended with its output in the caller's buffer.
   bool has_returned() const { return has_returned_; }
@@ -72,27 +68,27 @@ class StagedCall {
  private:
   enum class State { awaits_caller, copies_in, runs, copies_out, ended };
 
-  void make_shadow();
   Status copy_in();
   void end_return();
 
   StagingDevice& home_;
   const std::unique_ptr<device::Event> event_;
   State state_ = State::ended;
-  Buffers device_;
-  Buffers host_;
-  Shadow shadow_;
-  std::size_t input_at_ = 0;  // in the shadow
+  StagedMemory memory_;
+  DeviceJobs jobs_;
   Nanoseconds patience_{};
   bool has_returned_ = false;
 
   friend class StagingDevice;
 };
 
-// The streams that copy, and the calls to reuse. Thread-safe. The device and the pool outlive it, as it does its calls.
+// The streams that copy and compute, and the calls to reuse. Thread-safe. The device and the pool outlive it, as it
+// does its calls.
 class StagingDevice {
  public:
-  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, ShadowPool& shadows);
+  // `kernels`: null: the host computes.
+  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, ShadowPool& shadows,
+                                                     std::unique_ptr<device::Kernels> kernels);
   StagingDevice(const StagingDevice&) = delete;
   StagingDevice& operator=(const StagingDevice&) = delete;
 
@@ -100,6 +96,8 @@ class StagingDevice {
   ShadowPool& shadows() const { return shadows_; }
   device::Stream& inward() const { return *inward_; }
   device::Stream& outward() const { return *outward_; }
+  bool has_kernels() const { return kernels_ != nullptr; }
+  DeviceLauncher launcher() const { return {kernels_.get(), &device_, computing_.get()}; }
 
   // A call that has ended, to begin. Throws std::bad_alloc.
   Result<StagedCallPtr> take();
@@ -113,6 +111,8 @@ class StagingDevice {
   ShadowPool& shadows_;
   std::unique_ptr<device::Stream> inward_;  // from the device; two, so that copies both ways overlap
   std::unique_ptr<device::Stream> outward_;
+  std::unique_ptr<device::Stream> computing_;
+  std::unique_ptr<device::Kernels> kernels_;
   std::mutex mutex_;                               // guards what follows
   std::vector<std::unique_ptr<StagedCall>> free_;  // with room for all
   std::size_t made_ = 0;

@@ -23,22 +23,13 @@
 
 #include "base/host_device.h"
 #include "kernels/block_int/block_int.h"
+#include "kernels/device/payload_format.h"
 #include "kernels/lanes/random.h"
 #include "kernels/minmax/minmax.h"
 #include "kernels/sign/sign.h"
 #include "qccl/types.h"
 
 namespace qccl::kernels::device {
-
-enum class PayloadKind : std::uint8_t { raw, float16, bfloat16, minmax, block_int, sign };
-
-struct PayloadFormat {
-  PayloadKind kind = PayloadKind::raw;
-  std::uint8_t bits = 0;     // minmax 1..8, block_int 2..8
-  bool stochastic = false;   // minmax, block_int
-  bool norm_scale = false;   // sign
-  std::uint32_t bucket = 1;  // minmax, block_int, sign: 1..65536
-};
 
 enum class SourceKind : std::uint8_t { elements, floats, payload };
 
@@ -74,8 +65,6 @@ struct SliceJob {
   float residual_factor = 1;
   RandomStream random{};  // of the payload, whose first element is the slice's
 };
-
-constexpr bool is_encoded(const PayloadFormat& format) { return format.kind != PayloadKind::raw; }
 
 // Whether the job computes in float32.
 constexpr bool widens(const SliceJob& job) {

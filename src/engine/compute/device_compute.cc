@@ -1,0 +1,42 @@
+#include "engine/compute/device_compute.h"
+
+namespace qccl::engine {
+
+DeviceCompute::DeviceCompute(const ComputeContext& context)
+    : seed_(context.seed),
+      call_{.plan = context.plan,
+            .layout = *DeviceLayout::of(*context.plan, context.world),
+            .world = context.world,
+            .rank = context.rank,
+            .format = {}} {
+  const Codec* const codec = call_.plan->codec();
+  if (codec != nullptr) call_.format = *codec->device_format();
+  const std::size_t lanes = call_.layout.lanes().size();
+  lanes_.reserve(lanes);
+  while (lanes_.size() < lanes) lanes_.emplace_back(call_, lanes_.size());
+}
+
+bool DeviceCompute::suits(const CallArguments& arguments) const { return has_device_lanes(arguments); }
+
+void DeviceCompute::begin(const CallArguments& arguments) {
+  call_.arguments = &arguments;
+  call_.staged = arguments.staged.get();
+  call_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
+  for (DeviceLane& lane : lanes_) lane.begin();
+}
+
+Outgoing DeviceCompute::outgoing(std::size_t lane, std::size_t, GroupRank) {
+  const ConstBytes received = lanes_[lane].received();
+  return {received, received.size()};
+}
+
+Status DeviceCompute::local(std::size_t lane, std::size_t step) {
+  lanes_[lane].local(step);
+  return {};
+}
+
+Result<bool> DeviceCompute::look() { return call_.staged->jobs().look(); }
+Status DeviceCompute::submit() { return call_.staged->jobs().submit(); }
+bool DeviceCompute::is_idle() const { return call_.staged->jobs().is_idle(); }
+
+}  // namespace qccl::engine

@@ -1,0 +1,46 @@
+#include "engine/compute/device_slices.h"
+
+namespace qccl::engine {
+
+using kernels::device::SliceJob;
+using kernels::device::Source;
+
+DeviceSlices::DeviceSlices(const DeviceCall& call, std::size_t lane)
+    : call_(call), lane_(call.plan->schedule().lanes[lane]), places_(call.layout.lanes()[lane]) {}
+
+std::size_t DeviceSlices::elements(std::uint64_t slice) const { return call_.plan->slice_length(lane_.count, slice); }
+
+std::byte* DeviceSlices::place(std::uint64_t slice, std::size_t at) const {
+  return call_.staged->memory().lane_memory() + places_.begin + (slice % call_.layout.depth()) * places_.slice_bytes +
+         at;
+}
+
+Source DeviceSlices::own_input(std::uint64_t slice) const {
+  const std::uint64_t first = lane_.input_begin + slice * call_.plan->slice_elements();
+  return {.data = call_.arguments->input + first * element_bytes(call_.plan->call().type),
+          .is_scaled = call_.plan->call().op == ReduceOp::premul_sum};
+}
+
+void* DeviceSlices::output(std::uint64_t slice) const {
+  const std::uint64_t first = lane_.output_begin + slice * call_.plan->slice_elements();
+  return call_.arguments->output + first * element_bytes(call_.plan->call().type);
+}
+
+SliceJob DeviceSlices::job(std::uint64_t slice, bool raw) const {
+  SliceJob job;
+  job.count = static_cast<std::uint32_t>(elements(slice));
+  job.type = call_.plan->call().type;
+  job.op = call_.plan->call().op;
+  job.factor = call_.arguments->premul_factor;
+  if (!raw) job.format = call_.format;
+  return job;
+}
+
+RandomStream DeviceSlices::random(std::uint64_t slice, std::uint64_t key) const {
+  return {.key = key,
+          .first_element = lane_.input_begin + slice * call_.plan->slice_elements(),
+          .rank = static_cast<std::uint32_t>(call_.rank.value()),
+          .world = static_cast<std::uint32_t>(call_.world)};
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,55 @@
+// Where the buffers of a staged call are: the caller's, and the host memory that the call needs besides them.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/staged/shadow_pool.h"
+
+namespace qccl::engine {
+
+// The parts of the caller's buffers that a call reads and writes; they may overlap.
+struct StagedBuffers {
+  const std::byte* input = nullptr;
+  std::size_t input_bytes = 0;
+  std::byte* output = nullptr;
+  std::size_t output_bytes = 0;
+};
+
+// The default has no buffers.
+class StagedMemory {
+ public:
+  enum class Use {
+    where_it_lies,  // by the host; a device does not copy
+    shadow,         // by the host, on a copy of the device's buffers
+    lanes,          // by the device, whose slices pass through pinned host memory
+  };
+
+  // Throws std::bad_alloc. Lanes without pinned memory for them become a shadow.
+  void take(ShadowPool& pool, const device::Device& device, const StagedBuffers& buffers, Use use,
+            std::size_t lane_bytes);
+  // The shadow, for the pool that it came from.
+  Shadow release();
+
+  Use use() const { return use_; }
+  // What the operation reads and writes.
+  const std::byte* input() const { return used_.input; }
+  std::byte* output() const { return used_.output; }
+  // Of lanes.
+  std::byte* lane_memory() const { return shadow_.data(); }
+
+  bool has_input_copy() const { return use_ == Use::shadow && caller_.input_bytes > 0; }
+  bool has_output_copy() const { return use_ == Use::shadow && caller_.output_bytes > 0; }
+  Status copy_in(device::Stream& stream) const;
+  Status copy_out(device::Stream& stream) const;
+
+ private:
+  void make_shadow(ShadowPool& pool, const device::Device& device);
+
+  Use use_ = Use::where_it_lies;
+  StagedBuffers caller_;
+  StagedBuffers used_;
+  Shadow shadow_;
+  std::size_t input_at_ = 0;  // in the shadow
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,265 @@
+// Collectives whose lanes run on devices give the bits of host memory, whoever computes, and fail with their reason
+// without a job under way.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <latch>
+#include <span>
+
+#include "codec/registry.h"
+#include "gpu/both_memories.h"
+#include "plan/plan.h"
+#include "support/error_of.h"
+
+namespace qccl::testing {
+namespace {
+
+using device::Code;
+
+// With kernels, whether or not some are built in: the fake driver has its own.
+class DeviceLanes : public DeviceCalls {
+ protected:
+  void SetUp() override {
+    DeviceCalls::SetUp();
+    std::ofstream(image_) << "an image";
+    setenv("QCCL_DEVICE_KERNELS", image_.c_str(), 1);
+    before_ = fake::launches();
+  }
+  void TearDown() override {
+    unsetenv("QCCL_DEVICE_KERNELS");
+    std::remove(image_.c_str());
+    DeviceCalls::TearDown();
+  }
+  bool has_launched() const { return fake::launches() > before_; }
+
+ private:
+  const std::string image_ = ::testing::TempDir() + "qccl_kernels_" + std::to_string(getpid());
+  std::size_t before_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(All, DeviceLanes, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
+                         transport_name);
+
+constexpr std::size_t kCount = 300'007;  // ragged; several slices of each of three chunks
+
+constexpr std::array kCollectives = {
+    Collective::all_reduce, Collective::broadcast,  Collective::all_gather, Collective::reduce_scatter,
+    Collective::reduce,     Collective::all_to_all, Collective::gather,     Collective::scatter,
+};
+constexpr std::span kCompressed = std::span(kCollectives).first(6);
+
+TEST_P(DeviceLanes, every_collective_and_algorithm_gives_the_bits_of_host_memory) {
+  expect_success(3, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const Collective collective : kCollectives) {
+      for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+        for (const bool in_place : {false, true}) {
+          if (in_place && collective == Collective::all_to_all) continue;
+          both.expect_equal({collective, DataType::float32, kCount, {.root = 1, .algorithm = algorithm}, in_place});
+        }
+      }
+    }
+  });
+  EXPECT_TRUE(has_launched());
+}
+
+TEST_P(DeviceLanes, every_type_and_operation_gives_the_bits_of_host_memory) {
+  expect_success(2, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const DataType type : kTypes) {
+      for (const ReduceOp op : kOps) {
+        if (!supports(type, op)) continue;
+        const CallOptions options{.op = op, .premul_factor = 0.5 + comm.rank(), .algorithm = Algorithm::sra};
+        both.expect_equal({Collective::all_reduce, type, 80'001, options, true});
+      }
+    }
+  });
+  EXPECT_TRUE(has_launched());
+}
+
+TEST_P(DeviceLanes, every_codec_gives_the_bits_of_host_memory) {
+  expect_success(3, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const CodecEntry* const codec : codec_list()) {
+      if (codec->make == nullptr) continue;
+      for (const Compression& compression : examples_of(*codec)) {
+        both.expect_equal({Collective::all_reduce,
+                           DataType::float32,
+                           80'001,
+                           {.compression = compression, .algorithm = Algorithm::sra},
+                           true});
+      }
+    }
+  });
+  EXPECT_TRUE(has_launched());
+}
+
+TEST_P(DeviceLanes, every_compressed_collective_gives_the_bits_of_host_memory) {
+  expect_success(3, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const Collective collective : kCompressed) {
+      for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+        for (const DataType type : {DataType::float32, DataType::bfloat16}) {
+          const CallOptions options{
+              .root = 2, .compression = minmax({.bits = 4, .rounding = Rounding::stochastic}), .algorithm = algorithm};
+          both.expect_equal({collective, type, kCount, options, collective != Collective::all_to_all});
+        }
+      }
+    }
+  });
+  EXPECT_TRUE(has_launched());
+}
+
+// Payloads wait for a root that adds more slowly than others send; received slices wait for jobs.
+TEST_P(DeviceLanes, many_more_slices_than_places_give_the_bits_of_host_memory) {
+  setenv("QCCL_SLICE_BYTES", "8192", 1);
+  expect_success(3, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::broadcast}) {
+      for (const Compression& compression : {none(), minmax({.bits = 4})}) {
+        for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra, Algorithm::ring}) {
+          if (!plan::has_algorithm(collective, algorithm)) continue;
+          const CallOptions options{.compression = compression, .algorithm = algorithm};
+          both.expect_equal({collective, DataType::float32, kCount, options});
+        }
+      }
+    }
+  });
+  unsetenv("QCCL_SLICE_BYTES");
+  EXPECT_TRUE(has_launched());
+}
+
+// More parts than a job has sources; over TCP, on two hosts.
+TEST_P(DeviceLanes, sums_of_many_parts_give_the_bits_of_host_memory) {
+  if (GetParam() == TransportChoice::tcp) setenv("QCCL_HOSTS", "2x6", 1);
+  expect_success(12, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const Algorithm algorithm : {Algorithm::sra, Algorithm::hierarchical}) {
+      for (const DataType type : {DataType::int32, DataType::bfloat16, DataType::float64}) {
+        both.expect_equal({Collective::all_reduce, type, 40'009, {.algorithm = algorithm}, true});
+      }
+      const CallOptions options{.compression = minmax({.bits = 3}), .algorithm = algorithm};
+      both.expect_equal({Collective::all_reduce, DataType::float32, 40'009, options, true});
+      both.expect_equal({Collective::reduce, DataType::float16, 40'009, options});
+    }
+  });
+  unsetenv("QCCL_HOSTS");
+  EXPECT_TRUE(has_launched());
+}
+
+// The wire does not say who computed.
+TEST_P(DeviceLanes, ranks_with_and_without_kernels_make_a_call_together) {
+  fake::fail("cuModuleLoadData", Code::out_of_memory);
+  expect_success(3, [](Communicator& comm) {
+    BothMemories both(comm);
+    for (const Compression& compression : {none(), minmax({.bits = 4}), sign()}) {
+      const CallOptions options{.compression = compression, .algorithm = Algorithm::sra};
+      both.expect_equal({Collective::all_reduce, DataType::float32, kCount, options, true});
+    }
+  });
+  EXPECT_TRUE(has_launched());
+}
+
+// Work of `comm`'s rank on memory of a device, in place.
+Work post(Communicator& comm, const DeviceBuffer& memory, const ProgramStream& stream) {
+  return comm.all_reduce_async(memory.data(), memory.data(), memory.bytes() / sizeof(float), DataType::float32,
+                               {.compression = minmax({.bits = 8}), .stream = stream});
+}
+
+TEST_P(DeviceLanes, several_calls_run_at_once_and_in_any_order_of_their_inputs) {
+  expect_success(2, [](Communicator& comm) {
+    constexpr std::size_t kCalls = 6;
+    std::array<ProgramStream, kCalls> streams;
+    std::vector<std::unique_ptr<DeviceBuffer>> memory;
+    std::vector<Work> works;
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      const std::vector<float> ones(kCount, 1.0f + static_cast<float>(i));
+      memory.push_back(std::make_unique<DeviceBuffer>(kCount * sizeof(float)));
+      fake::write(streams[i].handle(), memory[i]->data(), ones.data(), memory[i]->bytes());
+      if (i % 2 == static_cast<std::size_t>(comm.rank())) fake::hold(streams[i].handle());
+      works.push_back(post(comm, *memory[i], streams[i]));
+    }
+    for (std::size_t i = kCalls; i-- > 0;) fake::release(streams[i].handle());
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      works[i].wait();
+      const ByteVector sum = memory[i]->read(streams[i]);
+      float first = 0;
+      std::memcpy(&first, sum.data(), sizeof first);
+      EXPECT_EQ(first, 2 * (1.0f + static_cast<float>(i)));
+    }
+  });
+}
+
+TEST_P(DeviceLanes, a_failed_call_does_not_end_before_its_jobs) {
+  run_threads(1, options(), [](Communicator& comm) {
+    const ProgramStream stream;
+    const DeviceBuffer memory(kCount * sizeof(float)), output(kCount * sizeof(float));
+    post(comm, memory, stream).wait();
+    CUstream_st* const computing = fake::library_streams().at(2);
+    fake::hold(computing);
+    const std::size_t before = fake::launches();
+    const Work work = comm.all_reduce_async(memory.data(), output.data(), kCount, DataType::float32,
+                                            {.algorithm = Algorithm::sra, .stream = stream});
+    while (fake::launches() == before) EXPECT_EQ(comm.in_flight().size(), 1u);
+    comm.abort("enough");
+    EXPECT_EQ(comm.in_flight().size(), 1u);
+    EXPECT_FALSE(work.done());
+    fake::release(computing);
+    EXPECT_EQ(error_of([&] { work.wait(); }).kind, ErrorKind::aborted);
+  });
+}
+
+TEST_P(DeviceLanes, a_device_that_fails_ends_the_call_on_all_ranks_with_its_words) {
+  for (const char* const function : {"cuLaunchKernel", "cuEventRecord", "cuEventQuery"}) {
+    std::latch started(2);  // until then a failure may end the other rank's start
+    expect_success(2, [&](Communicator& comm) {
+      const ProgramStream stream;
+      const DeviceBuffer memory(kCount * sizeof(float));
+      post(comm, memory, stream).wait();
+      started.arrive_and_wait();
+      if (comm.rank() == 0) fake::fail(function, static_cast<Code>(700), function[2] == 'L' ? 0 : 2);
+      const ErrorInfo failed = error_of([&] {
+        for (int i = 0; i < 3; ++i) post(comm, memory, stream).wait();
+      });
+      EXPECT_EQ(failed.kind, ErrorKind::aborted);
+      EXPECT_NE(failed.message.find(std::string(function) + ": error 700"), std::string::npos) << failed.message;
+    });
+  }
+}
+
+TEST_P(DeviceLanes, without_room_for_pinned_memory_the_call_is_staged) {
+  setenv("QCCL_PINNED_LIMIT", "100000", 1);
+  expect_success(2, [](Communicator& comm) {
+    BothMemories both(comm);
+    both.expect_equal({Collective::all_reduce, DataType::float32, kCount, {.algorithm = Algorithm::sra}, true});
+  });
+  unsetenv("QCCL_PINNED_LIMIT");
+  EXPECT_FALSE(has_launched());
+}
+
+TEST_P(DeviceLanes, without_kernels_the_call_is_staged) {
+  setenv("QCCL_DEVICE_KERNELS", "off", 1);
+  expect_success(2, [](Communicator& comm) {
+    BothMemories both(comm);
+    both.expect_equal({Collective::all_reduce, DataType::float32, kCount, {.algorithm = Algorithm::sra}, true});
+  });
+  EXPECT_FALSE(has_launched());
+}
+
+TEST_P(DeviceLanes, warm_calls_take_nothing_new_from_the_driver) {
+  expect_success(2, [](Communicator& comm) {
+    const ProgramStream stream;
+    const DeviceBuffer memory(kCount * sizeof(float));
+    for (int i = 0; i < 3; ++i) post(comm, memory, stream).wait();
+    comm.barrier();
+    const std::size_t before = fake::live_objects();
+    comm.barrier();
+    for (int i = 0; i < 20; ++i) post(comm, memory, stream).wait();
+    comm.barrier();
+    EXPECT_EQ(fake::live_objects(), before);
+    comm.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -38,7 +38,9 @@ def test_devices_are_counted_and_described():
     said = lines_of(doctor(LD_LIBRARY_PATH=FAKE_CUDA).stdout)
     assert said["devices"] == "2, driver 12.0 (docs/gpu.md)"
     built = (PROGRAM.parent / "device_kernels" / "cubins.fatbin").exists()
-    kernels = "kernels from PTX, which the driver translates at their first use" if built else "no kernels"
+    kernels = "no kernels built in"
+    if built:
+        kernels = "kernels built in as PTX, which the driver translates at their first use"
     for index in range(2):
         of_device = f"Fake device {index}, compute capability 9.0, 4 multiprocessors, 16384 MiB; {kernels}"
         assert said[f"device {index}"] == of_device
@@ -64,6 +66,18 @@ def test_kernels_for_devices_are_those_that_the_build_has():
     built = (PROGRAM.parent / "device_kernels" / "cubins.fatbin").exists()
     said = lines_of(doctor().stdout)["device kernels"]
     assert said.startswith("PTX, and machine code for sm_" if built else "none: built without CUDA's nvcc")
+
+
+def test_kernels_that_a_variable_chooses_are_named_with_it(tmp_path):
+    off = lines_of(doctor(QCCL_DEVICE_KERNELS="off").stdout)["device kernels"]
+    assert off.startswith("not used, because QCCL_DEVICE_KERNELS is off; built in: ")
+    file = tmp_path / "kernels.ptx"
+    missing = doctor(QCCL_DEVICE_KERNELS=str(file))
+    warning = f"WARNING device kernels: none: QCCL_DEVICE_KERNELS names {file}, which can't be read\n    fix: "
+    assert missing.returncode == 0 and warning in missing.stdout
+    file.touch()
+    named = lines_of(doctor(QCCL_DEVICE_KERNELS=str(file)).stdout)["device kernels"]
+    assert named == f"those of {file}, which QCCL_DEVICE_KERNELS names (docs/gpu.md)"
 
 
 def test_a_machine_without_a_gpu_says_so_in_the_loaders_words():

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <fstream>
+
 #include "base/options.h"
 #include "comm/context.h"
 #include "device/device.h"
@@ -226,11 +228,29 @@ void describe_tcp(Findings& found) {
   }
 }
 
-void describe_device_kernels(Findings& found) {
+// `chosen`: by QCCL_DEVICE_KERNELS.
+void describe_device_kernels(const std::string& chosen, Findings& found) {
   const device::KernelImages images = device::built_in_kernels();
   std::string text = "none: built without CUDA's nvcc";
   if (!images.empty()) text = fmt::format("PTX, and machine code for sm_{}", images.architectures);
+  if (chosen == "off") text = fmt::format("not used, because QCCL_DEVICE_KERNELS is off; built in: {}", text);
+  if (!chosen.empty() && chosen != "off") {
+    text = fmt::format("those of {}, which QCCL_DEVICE_KERNELS names", chosen);
+    if (!std::ifstream(chosen)) {
+      found.warning("device kernels", fmt::format("none: QCCL_DEVICE_KERNELS names {}, which can't be read", chosen),
+                    "correct the variable or unset it");
+      return;
+    }
+  }
   found.fact("device kernels", text + " (docs/gpu.md)");
+}
+
+const char* kernels_of(const device::Runtime& runtime, const device::Traits& traits) {
+  const device::KernelImages images = device::built_in_kernels();
+  if (images.empty()) return "no kernels built in";
+  return device::has_machine_code(images, traits, runtime.driver_number())
+             ? "kernels built in as machine code"
+             : "kernels built in as PTX, which the driver translates at their first use";
 }
 
 void describe_device(const device::Runtime& runtime, int index, Findings& found) {
@@ -238,14 +258,9 @@ void describe_device(const device::Runtime& runtime, int index, Findings& found)
   const std::string topic = fmt::format("device {}", index);
   if (!read.ok()) return found.warning(topic, read.error().message, "see whether nvidia-smi shows the device");
   const device::Traits& traits = read.value();
-  const device::KernelImages images = device::built_in_kernels();
-  const bool is_ready = device::has_machine_code(images, traits, runtime.driver_number());
-  found.fact(topic,
-             fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}; {}", traits.name, traits.compute_major,
-                         traits.compute_minor, traits.multiprocessors, amount(traits.memory_bytes),
-                         images.empty() ? "no kernels"
-                         : is_ready     ? "kernels in machine code"
-                                        : "kernels from PTX, which the driver translates at their first use"));
+  found.fact(topic, fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}; {}", traits.name,
+                                traits.compute_major, traits.compute_minor, traits.multiprocessors,
+                                amount(traits.memory_bytes), kernels_of(runtime, traits)));
 }
 
 // Whether a device can use memory that ranks of a host share.
@@ -300,7 +315,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   describe_files(membership, settings.ok() ? settings.value().options.connections : std::nullopt, found);
   describe_tcp(found);
   describe_devices(membership.local_rank, found);
-  describe_device_kernels(found);
+  describe_device_kernels(settings.ok() ? settings.value().options.device_kernels : std::string(), found);
   return std::move(found.list);
 }
 

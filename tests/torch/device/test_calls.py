@@ -34,6 +34,8 @@ HAS_NO_TENSORS = {
 LATER_CALLS = {"all_gather_single", "reduce_scatter_single", "gather_single", "gather_into_tensor"}
 # torch or DeepSpeed's interface refuses others.
 NEED_CONTIGUOUS: set[str] = {"onebit"}
+if torch.__version__ < (2, 13):
+    NEED_CONTIGUOUS.add("of_functional_collectives")
 
 
 def call(body: Call) -> Call:
@@ -341,7 +343,7 @@ def of_functional_collectives(rank: int, place: Place) -> Any:
     results = [
         functional.all_reduce(tensor, "sum", group),
         functional.broadcast(tensor, 1, group),
-        functional.all_gather_tensor(tensor.contiguous(), 0, group),
+        functional.all_gather_tensor(tensor, 0, group),
         functional.reduce_scatter_tensor(tensor, "avg", 0, group),
         functional.all_to_all_single(tensor, None, None, group),
         functional.permute_tensor(tensor, [1, 2, 0], group),

@@ -16,6 +16,7 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) { library.fallback(torch::Cp
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(mse_loss, fp32)
 }
 
 // By the host's clock.

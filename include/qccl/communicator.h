@@ -71,9 +71,9 @@ struct CallOptions {
   // The buffers are in the stream's device's memory (or pinned): see device.h. Unset: they are in host memory.
   std::optional<DeviceStream> stream{};
   // If the call fails, its input is what it was before, so that it can be repeated. Calls that do not overwrite their
-  // input, and those on a device's memory, leave it alone anyway. Others copy the part that they overwrite while they
-  // are in flight (memory: that part once, kept for later calls), and use memory from allocate() like any other. The
-  // same on all ranks.
+  // input leave it alone anyway. Others copy the part that they overwrite while they are in flight (memory: that part
+  // once, kept for later calls), use memory from allocate() like any other, and on a device's memory go by way of the
+  // host. The same on all ranks.
   bool keep_input = false;
 };
 

@@ -1,4 +1,8 @@
 // Jobs that lose ranks and grow again: members are killed while newcomers wait at their doors.
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "faults/job.h"
 
 namespace qccl::testing {

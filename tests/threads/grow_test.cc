@@ -1,8 +1,11 @@
 // Communicator::grow(): newcomers wait at the doors of members, and are taken in when the members call it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <future>
-#include <numeric>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "bootstrap/door/door.h"

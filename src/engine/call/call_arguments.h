@@ -233,7 +233,10 @@ struct CallArguments {
 using ArgumentsList = PooledVector<CallArguments>;
 
 // The operation's lanes run on a device.
-bool has_device_lanes(const CallArguments& arguments);
+bool has_device_lanes(const StagedCall& staged);
+inline bool has_device_lanes(const CallArguments& arguments) {
+  return arguments.staged != nullptr && has_device_lanes(*arguments.staged);
+}
 
 // MappedOperation runs it.
 inline bool reduces_on_board(const CallArguments& arguments) {

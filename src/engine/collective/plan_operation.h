@@ -21,7 +21,7 @@ class PlanOperation final : public Operation {
 
   bool can_run(const CallArguments& arguments) const override {
     return !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan &&
-           compute_->suits(arguments);
+           has_device_lanes(arguments) == later_.has_value();
   }
   void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override;
   void park() override;

@@ -54,8 +54,6 @@ class Compute {
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
 
-  // Whether it can run this call of its plan: by default, if the host can.
-  virtual bool suits(const CallArguments& arguments) const { return !has_device_lanes(arguments); }
   // An operation begins. `arguments` and the buffers that they name stay as they are until it ends.
   virtual void begin(const CallArguments& arguments) = 0;
   // The lane's steps are about this slice from now on.

@@ -16,8 +16,6 @@ DeviceCompute::DeviceCompute(const ComputeContext& context)
   while (lanes_.size() < lanes) lanes_.emplace_back(call_, lanes_.size());
 }
 
-bool DeviceCompute::suits(const CallArguments& arguments) const { return has_device_lanes(arguments); }
-
 void DeviceCompute::begin(const CallArguments& arguments) {
   call_.arguments = &arguments;
   call_.staged = arguments.staged.get();

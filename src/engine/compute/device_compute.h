@@ -14,7 +14,6 @@ class DeviceCompute final : public Compute, public LaterWork {
   // The plan has a DeviceLayout.
   explicit DeviceCompute(const ComputeContext& context);
 
-  bool suits(const CallArguments& arguments) const override;
   void begin(const CallArguments& arguments) override;
   void begin_slice(std::size_t lane, std::uint64_t slice) override { lanes_[lane].begin_slice(slice); }
   void end_lane(std::size_t) override {}

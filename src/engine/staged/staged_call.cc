@@ -101,9 +101,7 @@ const char* StagedCall::awaited() const {
   }
 }
 
-bool has_device_lanes(const CallArguments& arguments) {
-  return arguments.staged != nullptr && arguments.staged->has_lanes();
-}
+bool has_device_lanes(const StagedCall& staged) { return staged.has_lanes(); }
 
 void StagedCallReturn::operator()(StagedCall* call) const {
   if (call != nullptr) call->home().give_back(call);

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/registered_memory.h"
 #include "engine/staged/staged_call.h"
 #include "qccl/device.h"
+#include "transport/transport.h"
 
 namespace qccl::comm {
 
@@ -27,7 +29,11 @@ class DeviceStaging {
  public:
   // `kernels`: empty: those that are built in; "off": none; else a file with an image that the driver loads.
   explicit DeviceStaging(std::uint64_t pinned_limit, std::string kernels = "")
-      : kernels_(std::move(kernels)), shadows_(pinned_limit) {}
+      : kernels_(std::move(kernels)), pinned_limit_(pinned_limit), shadows_(pinned_limit) {}
+
+  // Where the transport has its frames, before the first call. A device with kernels writes and reads them there, if
+  // the pinned limit and the driver let it.
+  void set_frame_memory(std::vector<FrameRooms::Memory> memory) { frame_memory_ = std::move(memory); }
 
   // Device memory for a call that uses none. Unsupported without a driver, InvalidArgument for managed memory, for
   // another device's than the stream's, and for buffers of different kinds.
@@ -39,11 +45,15 @@ class DeviceStaging {
  private:
   Result<engine::StagingDevice*> open(int device);
   std::unique_ptr<device::Kernels> load_kernels(const device::Device& device);
+  void register_frames(const device::Device& device);
 
   const std::string kernels_;
-  std::mutex mutex_;  // guards the runtime and the list
+  const std::uint64_t pinned_limit_;
+  std::vector<FrameRooms::Memory> frame_memory_;  // until it was registered
+  std::mutex mutex_;                              // guards what follows
   std::unique_ptr<device::Runtime> runtime_;
   std::string image_;  // the file's content
+  device::RegisteredMemory frames_;
   engine::ShadowPool shadows_;
   std::vector<std::unique_ptr<engine::StagingDevice>> devices_;  // by index; null until used
 };

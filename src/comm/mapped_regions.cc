@@ -103,7 +103,7 @@ std::shared_ptr<void> CommunicatorState::allocate_mapped(std::size_t bytes) {
     SharedHeap* heap = nullptr;
     auto region = std::make_shared<MappedRegion>();
     context()->driver().with_engine([&](engine::Engine& engine) {
-      heap = engine.parts().transport.heap();
+      heap = engine.parts().transport.host_memory().heap;
       region->on_board = engine.groups().has_board(group_.id);
     });
     const bool has_neighbours = heap != nullptr && std::ranges::any_of(group_.ranks, [&](int rank) {

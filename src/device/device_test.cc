@@ -9,6 +9,7 @@
 
 #include "base/expect_failure.h"
 #include "device/fake/fake_cuda.h"
+#include "device/registered_memory.h"
 
 namespace qccl::device {
 namespace {
@@ -100,6 +101,32 @@ TEST_F(DeviceTest, registered_memory_is_pinned_until_the_registration_ends) {
   EXPECT_EQ(own, std::vector<std::byte>(kBytes, std::byte{3}));
   fake::fail("cuMemHostRegister", Code::out_of_memory);
   expect_failure(Registration::make(*device_, own.data(), kBytes), ErrorKind::resource_exhausted, "cuMemHostRegister");
+}
+
+TEST_F(DeviceTest, registered_memory_contains_what_lies_in_one_of_its_ranges_and_keeps_it_mapped) {
+  const auto memory = std::make_shared<std::array<std::byte, 4096>>();
+  const std::weak_ptr<const void> alive = memory;
+  const auto part = [&](std::size_t from, std::size_t bytes) { return Bytes(memory->data() + from, bytes); };
+  RegisteredMemory registered;
+  EXPECT_FALSE(registered.contains(part(0, 1)));
+  for (const std::size_t from : {2000u, 1000u}) registered.add(*device_, memory, part(from, 500)).take_or_throw();
+  EXPECT_EQ(registered.size(), 1000u);
+  for (const auto& [from, bytes, is_in] : {std::tuple(1000, 500, true),
+                                           {1499, 1, true},
+                                           {2000, 0, true},
+                                           {2100, 400, true},
+                                           {999, 2, false},
+                                           {1499, 2, false},
+                                           {1600, 1, false},
+                                           {2499, 2, false},
+                                           {3000, 1, false}}) {
+    EXPECT_EQ(registered.contains(part(static_cast<std::size_t>(from), static_cast<std::size_t>(bytes))), is_in)
+        << from << " " << bytes;
+  }
+  EXPECT_EQ(alive.use_count(), 3);
+  registered.clear();
+  EXPECT_EQ(alive.use_count(), 1);
+  EXPECT_FALSE(registered.contains(part(1000, 1)));
 }
 
 TEST_F(DeviceTest, null_is_the_default_stream_of_the_device_of_the_event) {

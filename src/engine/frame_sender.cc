@@ -54,7 +54,11 @@ bool EagerBudgets::owes_report(WorldRank peer) const {
 }
 
 FrameSender::FrameSender(Transport& transport, int world, bool checksum)
-    : transport_(transport), checksum_(checksum), last_sent_(static_cast<std::size_t>(world)), eager_(world) {}
+    : transport_(transport),
+      rooms_(transport.host_memory().rooms),
+      checksum_(checksum),
+      last_sent_(static_cast<std::size_t>(world)),
+      eager_(world) {}
 
 Bytes FrameSender::begin(WorldRank peer, std::size_t max_payload, TrafficClass traffic) {
   frame_ = transport_.reserve(peer, kHeaderBytes + max_payload, traffic);
@@ -63,23 +67,40 @@ Bytes FrameSender::begin(WorldRank peer, std::size_t max_payload, TrafficClass t
   return frame_.subspan(kHeaderBytes, max_payload);
 }
 
-void FrameSender::finish(wire::FrameHeader header, ConstBytes payload) {
+// The header's sizes and sums, and what it counts for.
+void FrameSender::complete(wire::FrameHeader& header, WorldRank peer, ConstBytes payload) {
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  if (checksum_ && !payload.empty() && !transport_.is_local(target_)) {
+  if (checksum_ && !payload.empty() && !transport_.is_local(peer)) {
     header.payload_checksum = wire::payload_checksum(payload);
   }
-  header.eager_consumed = eager_.report(target_);
-  last_sent_[target_.index()] = now_;
-  const Bytes frame = std::exchange(frame_, {});
-  wire::encode_header(header, frame.data());
+  header.eager_consumed = eager_.report(peer);
+  last_sent_[peer.index()] = now_;
   const std::size_t described = described_bytes(header.kind, payload.size());
   counters_.header_bytes += kHeaderBytes + described;
   counters_.payload_bytes += payload.size() - described;
+}
+
+void FrameSender::finish(wire::FrameHeader header, ConstBytes payload) {
+  complete(header, target_, payload);
+  const Bytes frame = std::exchange(frame_, {});
+  wire::encode_header(header, frame.data());
   if (payload.data() != frame.data() + kHeaderBytes) {
     if (transport_.commit_gathered(kHeaderBytes, payload)) return;
     if (!payload.empty()) std::memcpy(frame.data() + kHeaderBytes, payload.data(), payload.size());
   }
   transport_.commit(kHeaderBytes + payload.size());
+}
+
+Bytes FrameSender::hold(WorldRank peer, std::size_t max_payload) {
+  const Bytes frame = rooms_ != nullptr ? rooms_->hold(peer, kHeaderBytes + max_payload) : Bytes{};
+  return frame.data() == nullptr ? Bytes{} : frame.subspan(kHeaderBytes);
+}
+
+void FrameSender::finish_held(WorldRank peer, wire::FrameHeader header, Bytes room, std::size_t payload_bytes) {
+  complete(header, peer, room.first(payload_bytes));
+  const Bytes frame = frame_of(room);
+  wire::encode_header(header, frame.data());
+  rooms_->commit(peer, frame, kHeaderBytes + payload_bytes);
 }
 
 void FrameSender::abandon() {

@@ -94,6 +94,12 @@ class FrameSender {
   // Completes and sends it; the header's sizes and checksums are filled in here. The payload lies at the front of that
   // room or anywhere else, and is not larger than begin() was told.
   void finish(wire::FrameHeader header, ConstBytes payload);
+  // The same for a payload that something else writes to that room: any number at once, besides the others. Null where
+  // the transport has no such room now.
+  Bytes hold(WorldRank peer, std::size_t max_payload);
+  // Sends it with the payload at its front; or gives the room back.
+  void finish_held(WorldRank peer, wire::FrameHeader header, Bytes room, std::size_t payload_bytes);
+  void give_back(WorldRank peer, Bytes room) { rooms_->commit(peer, frame_of(room), 0); }
   // Gives up a frame that was begun, if there is one, because its payload cannot be written.
   void abandon();
   // A frame without payload in one go; false if there is no room now.
@@ -114,7 +120,12 @@ class FrameSender {
   void note_board_bytes(std::size_t bytes) { counters_.board_bytes += bytes; }
 
  private:
+  // The frame of a held payload's room.
+  static Bytes frame_of(Bytes room) { return {room.data() - wire::kHeaderBytes, room.size() + wire::kHeaderBytes}; }
+  void complete(wire::FrameHeader& header, WorldRank peer, ConstBytes payload);
+
   Transport& transport_;
+  FrameRooms* const rooms_;
   const bool checksum_;
   std::vector<TimePoint> last_sent_;  // by peer
   EagerBudgets eager_;

@@ -84,8 +84,8 @@ class Router final : public Transport {
   bool is_local(WorldRank peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
   ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }
-  // The heap of the endpoint that has one.
-  SharedHeap* heap() override;
+  // That of the endpoint that has one.
+  HostMemory host_memory() override;
   const char* kind(WorldRank peer) const override { return endpoint(peer).kind(peer); }
   int connections(WorldRank peer) const override { return endpoint(peer).connections(peer); }
   bool flushed() const override;

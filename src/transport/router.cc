@@ -73,11 +73,11 @@ void Router::sleep(TimePoint deadline, const Clock& clock) {
   while (armed > 0) endpoints_[--armed]->disarm();
 }
 
-SharedHeap* Router::heap() {
+HostMemory Router::host_memory() {
   for (const auto& endpoint : endpoints_) {
-    if (SharedHeap* const heap = endpoint->heap()) return heap;
+    if (const HostMemory memory = endpoint->host_memory(); memory.heap != nullptr) return memory;
   }
-  return nullptr;
+  return {};
 }
 
 bool Router::flushed() const {

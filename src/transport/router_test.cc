@@ -58,7 +58,7 @@ TEST(Router, has_a_board_only_if_one_endpoint_reaches_every_peer) {
   EXPECT_NE(RoutedMesh(2, 2)[0].board(), nullptr);
   RoutedMesh mixed(3, 2);
   EXPECT_EQ(mixed[0].board(), nullptr);
-  EXPECT_NE(mixed[0].heap(), nullptr);
+  EXPECT_NE(mixed[0].host_memory().heap, nullptr);
   EXPECT_EQ(RoutedMesh(2, 1)[0].board(), nullptr);
 }
 

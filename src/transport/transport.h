@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -104,6 +105,32 @@ class SharedHeap {
   virtual Result<Memory> map(WorldRank peer, std::uint64_t offset, std::size_t bytes) = 0;
 };
 
+// Frames to ranks of this host that something else than the caller writes, a device for example. Threads: as Transport.
+class FrameRooms {
+ public:
+  virtual ~FrameRooms() = default;
+  // Room for a frame: any number at once, besides the transport's reservation, to be sent in any order. Empty if there
+  // is none now, the peer is lost, or it is on another host.
+  virtual Bytes hold(WorldRank peer, std::size_t max_bytes) = 0;
+  // Sends the first `actual_bytes` of that room; 0, or a peer that was lost meanwhile, gives it back. By then nothing
+  // writes there any more.
+  virtual void commit(WorldRank peer, Bytes room, std::size_t actual_bytes) = 0;
+
+  struct Memory {
+    std::shared_ptr<const void> owner;  // keeps it mapped
+    Bytes bytes;
+  };
+  // All memory in which such rooms lie, and in which frames of this host's ranks arrive unless slots run short. The
+  // same at all times.
+  virtual std::vector<Memory> memory() const = 0;
+};
+
+// What a transport has for the ranks of this host. Null: nothing.
+struct HostMemory {
+  SharedHeap* heap = nullptr;
+  FrameRooms* rooms = nullptr;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -171,8 +198,7 @@ class Transport {
   virtual bool is_local(WorldRank peer) const = 0;
   // Null if not all ranks are on this host, or this transport has none.
   virtual ExchangeCells* board() { return nullptr; }
-  // Null if this transport has none.
-  virtual SharedHeap* heap() { return nullptr; }
+  virtual HostMemory host_memory() { return {}; }
   // How this peer is reached, for reports: "shm", "tcp" or "sim".
   virtual const char* kind(WorldRank peer) const = 0;
 

@@ -162,6 +162,34 @@ TEST_P(TransportContract, a_frame_may_be_shorter_than_its_reservation_or_not_sen
   EXPECT_FALSE(peer_.receive());
 }
 
+TEST_P(TransportContract, frames_written_by_others_cross_in_the_order_in_which_they_are_sent) {
+  FrameRooms* const own = own_.host_memory().rooms;
+  EXPECT_EQ(own != nullptr, own_.kind(WorldRank(1)) == std::string("shm"));
+  if (own == nullptr) return;
+  std::vector<Bytes> rooms;
+  for (int i = 0; i < 3; ++i) rooms.push_back(own->hold(WorldRank(1), 100'000));
+  const auto lies_in = [](const FrameRooms::Memory& each, ConstBytes bytes) {
+    return bytes.data() >= each.bytes.data() && bytes.data() + bytes.size() <= each.bytes.data() + each.bytes.size();
+  };
+  EXPECT_TRUE(lies_in(own->memory().front(), rooms[0]));
+  for (const std::size_t i : {2u, 0u}) {
+    write_frame(rooms[i], i);
+    own->commit(WorldRank(1), rooms[i], rooms[i].size());
+  }
+  own->commit(WorldRank(1), rooms[1], 0);
+  for (const std::size_t i : {2u, 0u}) {
+    const ReceivedFrame frame = await_frame(peer_);
+    EXPECT_TRUE(is_frame(frame.bytes, i));
+    EXPECT_EQ(frame.bytes.size(), 100'000u);
+    EXPECT_TRUE(lies_in(peer_.host_memory().rooms->memory().front(), frame.bytes));
+    peer_.release(frame);
+  }
+  const Bytes late = own->hold(WorldRank(1), 100'000);
+  own_.disconnect(WorldRank(1));
+  own->commit(WorldRank(1), late, late.size());
+  EXPECT_TRUE(own->hold(WorldRank(1), 100'000).empty());
+}
+
 TEST_P(TransportContract, a_receiver_that_does_not_receive_stops_data_but_not_control) {
   std::uint64_t sent = 0;
   while (sent < 100 && send_frame(own_, 1, kMaxFrameBytes, sent)) ++sent;

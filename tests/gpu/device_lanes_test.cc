@@ -2,6 +2,7 @@
 // without a job under way.
 #include <algorithm>
 #include <array>
+#include <barrier>
 #include <cstdlib>
 #include <fstream>
 #include <latch>
@@ -25,6 +26,7 @@ class DeviceLanes : public DeviceCalls {
     std::ofstream(image_) << "an image";
     setenv("QCCL_DEVICE_KERNELS", image_.c_str(), 1);
     before_ = fake::launches();
+    uses_before_ = fake::registered_uses();
   }
   void TearDown() override {
     unsetenv("QCCL_DEVICE_KERNELS");
@@ -32,10 +34,18 @@ class DeviceLanes : public DeviceCalls {
     DeviceCalls::TearDown();
   }
   bool has_launched() const { return fake::launches() > before_; }
+  // Devices have read and written frames where they lie, in memory that ranks share.
+  bool has_used_frames() const {
+    const fake::RegisteredUses uses = fake::registered_uses();
+    EXPECT_EQ(uses.read > uses_before_.read, uses.written > uses_before_.written);
+    return uses.read > uses_before_.read;
+  }
+  bool is_shm() const { return GetParam() == TransportChoice::shm; }
 
  private:
   const std::string image_ = ::testing::TempDir() + "qccl_kernels_" + std::to_string(getpid());
   std::size_t before_ = 0;
+  fake::RegisteredUses uses_before_;
 };
 INSTANTIATE_TEST_SUITE_P(All, DeviceLanes, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
                          transport_name);
@@ -61,6 +71,7 @@ TEST_P(DeviceLanes, every_collective_and_algorithm_gives_the_bits_of_host_memory
     }
   });
   EXPECT_TRUE(has_launched());
+  EXPECT_EQ(has_used_frames(), is_shm());
 }
 
 TEST_P(DeviceLanes, every_type_and_operation_gives_the_bits_of_host_memory) {
@@ -108,6 +119,7 @@ TEST_P(DeviceLanes, every_compressed_collective_gives_the_bits_of_host_memory) {
     }
   });
   EXPECT_TRUE(has_launched());
+  EXPECT_EQ(has_used_frames(), is_shm());
 }
 
 // Payloads wait for a root that adds more slowly than others send; received slices wait for jobs.
@@ -127,6 +139,7 @@ TEST_P(DeviceLanes, many_more_slices_than_places_give_the_bits_of_host_memory) {
   });
   unsetenv("QCCL_SLICE_BYTES");
   EXPECT_TRUE(has_launched());
+  EXPECT_EQ(has_used_frames(), is_shm());
 }
 
 // More parts than a job has sources; over TCP, on two hosts.
@@ -207,6 +220,105 @@ TEST_P(DeviceLanes, a_failed_call_does_not_end_before_its_jobs) {
     fake::release(computing);
     EXPECT_EQ(error_of([&] { work.wait(); }).kind, ErrorKind::aborted);
   });
+}
+
+// The jobs that read a frame may end before it has been passed on.
+TEST_P(DeviceLanes, a_frame_that_is_passed_on_late_is_given_back) {
+  constexpr std::size_t kOneSlice = 40'000;
+  std::barrier phase(4);
+  expect_success(4, [&](Communicator& comm) {
+    const ProgramStream stream;
+    const DeviceBuffer memory(kOneSlice * sizeof(float));
+    const auto post_broadcast = [&] {
+      return comm.broadcast_async(memory.data(), kOneSlice, DataType::float32,
+                                  {.algorithm = Algorithm::binomial, .stream = stream});
+    };
+    post_broadcast().wait();
+    for (int i = 0; i < 4; ++i) {
+      phase.arrive_and_wait();
+      const std::size_t before = fake::launches();
+      Work work;
+      if (comm.rank() < 3) work = post_broadcast();
+      while (comm.rank() == 2 && fake::launches() == before) static_cast<void>(comm.in_flight());
+      if (comm.rank() == 2) {
+        for (CUstream_st* const each : fake::library_streams()) fake::synchronize(each);
+        for (int looks = 0; looks < 100; ++looks) static_cast<void>(comm.in_flight());
+      }
+      phase.arrive_and_wait();
+      if (comm.rank() == 3) work = post_broadcast();
+      work.wait();
+    }
+  });
+  EXPECT_EQ(has_used_frames(), is_shm());
+}
+
+// Until a job has ended, what it writes is no frame of others.
+TEST_P(DeviceLanes, frames_of_a_failed_call_are_not_used_again_before_its_jobs_have_ended) {
+  constexpr std::size_t kSmall = 12'000;  // in a large slot, without a grant
+  std::barrier phase(2);
+  expect_success(2, [&](Communicator& comm) {
+    const ProgramStream stream;
+    const DeviceBuffer memory(kCount * sizeof(float));
+    Communicator failing = comm.dup();
+    post(failing, memory, stream).wait();
+    phase.arrive_and_wait();
+    Work lost;
+    if (comm.rank() == 0) {
+      for (CUstream_st* const each : fake::library_streams()) fake::hold(each);
+      const std::size_t before = fake::launches();
+      lost = failing.all_reduce_async(memory.data(), memory.data(), kCount, DataType::float32,
+                                      {.algorithm = Algorithm::sra, .stream = stream});
+      while (fake::launches() == before) static_cast<void>(failing.in_flight());
+      failing.abort("enough");
+    }
+    phase.arrive_and_wait();
+    EXPECT_EQ(error_of([&] { failing.barrier(); }).kind, ErrorKind::aborted);
+
+    // Some that end, so that the sender comes to the slots that it got last; then one that is on its way meanwhile.
+    std::vector<float> values(kSmall, 1.0f);
+    const auto add = [&] {
+      return comm.all_reduce_async(values.data(), values.data(), kSmall, DataType::float32,
+                                   {.algorithm = Algorithm::one_shot});
+    };
+    for (int i = 0; i < 3; ++i) add().wait();
+    Work last;
+    if (comm.rank() == 0) last = add();
+    phase.arrive_and_wait();
+    if (comm.rank() == 0) {
+      for (CUstream_st* const each : fake::library_streams()) fake::release(each);
+      EXPECT_EQ(error_of([&] { lost.wait(); }).kind, ErrorKind::aborted);
+    }
+    phase.arrive_and_wait();
+    if (comm.rank() == 1) last = add();
+    last.wait();
+    EXPECT_EQ(values, std::vector<float>(kSmall, 16.0f));
+  });
+  EXPECT_EQ(has_used_frames(), is_shm());
+}
+
+// One rank of the two; the other writes and reads them.
+TEST_P(DeviceLanes, frames_that_can_not_be_registered_are_copied_by_the_host) {
+  fake::fail("cuMemHostRegister", Code::out_of_memory);
+  expect_success(2, [&](Communicator& comm) {
+    BothMemories both(comm);
+    for (const Compression& compression : {none(), minmax({.bits = 4})}) {
+      const CallOptions options{.compression = compression, .algorithm = Algorithm::sra};
+      both.expect_equal({Collective::all_reduce, DataType::float32, kCount, options, true});
+    }
+  });
+  EXPECT_EQ(has_used_frames(), is_shm());
+  fake::fail("cuMemHostRegister", Code::success);  // takes back one that was not due
+}
+
+TEST_P(DeviceLanes, frames_beyond_the_pinned_limit_are_copied_by_the_host) {
+  setenv("QCCL_PINNED_LIMIT", "9000000", 1);  // less than the frames of a pair
+  expect_success(2, [](Communicator& comm) {
+    BothMemories both(comm);
+    both.expect_equal({Collective::all_reduce, DataType::float32, 40'001, {.algorithm = Algorithm::sra}, true});
+  });
+  unsetenv("QCCL_PINNED_LIMIT");
+  EXPECT_TRUE(has_launched());
+  EXPECT_FALSE(has_used_frames());
 }
 
 TEST_P(DeviceLanes, a_device_that_fails_ends_the_call_on_all_ranks_with_its_words) {

@@ -341,6 +341,7 @@ std::vector<std::string> take_misuses() { return driver().take_misuses(); }
 void set_driver_version(int version) { driver().set_version(version); }
 std::vector<const void*> loaded_images() { return driver().loaded_images(); }
 std::size_t launches() { return driver().launches(); }
+RegisteredUses registered_uses() { return driver().registered_uses(); }
 std::size_t live_objects() { return driver().live_objects(); }
 void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }
 void free(void* memory) {

@@ -46,6 +46,12 @@ void set_driver_version(int version);
 std::vector<const void*> loaded_images();
 // Kernels launched so far.
 std::size_t launches();
+// How often a kernel's job has read a source, or written a payload, in registered memory.
+struct RegisteredUses {
+  std::size_t read = 0;
+  std::size_t written = 0;
+};
+RegisteredUses registered_uses();
 // Streams, events, modules, device and pinned allocations that are alive.
 std::size_t live_objects();
 

@@ -106,12 +106,19 @@ class Modules {
   std::vector<const void*> loaded_images();
   void count_launch() { ++launches_; }
   std::size_t launches() const { return launches_; }
+  void count_registered(RegisteredUses uses) {
+    read_registered_ += uses.read;
+    written_registered_ += uses.written;
+  }
+  RegisteredUses registered_uses() const { return {read_registered_, written_registered_}; }
   int version() const { return version_; }
   void set_version(int version) { version_ = version; }
 
  private:
   std::atomic<int> version_{kDriverVersion};
   std::atomic<std::size_t> launches_{0};
+  std::atomic<std::size_t> read_registered_{0};
+  std::atomic<std::size_t> written_registered_{0};
   std::mutex mutex_;  // guards what follows
   std::map<CUmod_st*, std::unique_ptr<CUmod_st>> modules_;
 };

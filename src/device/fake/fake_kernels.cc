@@ -27,6 +27,7 @@ class Translation {
     if (pointer == nullptr || bytes == 0) return true;
     auto found = driver().find(pointer, bytes);
     if (found == nullptr) return false;
+    is_registered_ = found->kind == Kind::registered;
     const auto offset = reinterpret_cast<const std::byte*>(pointer) - found->address;
     pointer = reinterpret_cast<T*>(found->storage + offset);
     allocations_.push_back(std::move(found));
@@ -37,16 +38,21 @@ class Translation {
     const std::size_t floats = std::size_t{job.count} * sizeof(float);
     bool known = translate(job.output, source_bytes(job, kernels::device::SourceKind::elements)) &&
                  translate(job.sum, floats) && translate(job.residual, floats);
+    RegisteredUses uses;
     for (std::size_t i = 0; i < job.source_count; ++i) {
       known = known && translate(job.sources[i].data, source_bytes(job, job.sources[i].kind));
+      uses.read += is_registered_ ? 1 : 0;
     }
     for (std::size_t i = 0; i < job.payload_count; ++i) {
       known = known && translate(job.payloads[i], payload_bytes(job));
+      uses.written += is_registered_ ? 1 : 0;
     }
+    driver().count_registered(uses);
     return known;
   }
 
  private:
+  bool is_registered_ = false;  // the last one
   std::vector<std::shared_ptr<Allocation>> allocations_;
 };
 

@@ -40,6 +40,10 @@ using plan::StepKind;
 
 static_assert((plan::kMaxPhase & kEagerFlag) == 0);
 
+std::uint64_t near_window(const ResolvedCall& call) {
+  return call.memory == MemoryKind::device ? kDeviceWindow : kWindow;
+}
+
 // A stream's first slices that may go before a grant: all of a small one; of a long one between distant ranks, what
 // fits its share of the eager budget.
 std::uint64_t eager_slices(const ExecutablePlan& plan, int world, std::uint64_t elements, bool raw) {
@@ -49,7 +53,7 @@ std::uint64_t eager_slices(const ExecutablePlan& plan, int world, std::uint64_t 
   const std::uint64_t before_last = (slices - 1) * longest;
   const std::uint64_t last = plan.payload_limit(plan.slice_length(elements, slices - 1), raw);
   const bool is_far = plan.call().window_bytes > 0;
-  if (before_last + last <= limit && (is_far || slices <= kWindow)) return slices;
+  if (before_last + last <= limit && (is_far || slices <= near_window(plan.call()))) return slices;
   return is_far ? limit / longest : 0;
 }
 
@@ -176,7 +180,7 @@ StreamLayout::StreamLayout(const ExecutablePlan& plan, int world) {
                     .slices = plan.slice_count(lane.count),
                     .payload_limit = plan.payload_limit(lane.count, step.raw),
                     .eager_slices = eager_slices(plan, world, lane.count, step.raw),
-                    .window = kWindow};
+                    .window = near_window(plan.call())};
       stream.announces = sends ? !stream.is_eager() : stream.is_eager() && !sends_first(lane, step);
       for (const int peer : step.peers) {
         stream.peer = GroupRank(peer);

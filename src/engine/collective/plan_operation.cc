@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+
 namespace qccl::engine {
 namespace {
 
@@ -34,7 +36,7 @@ PlanOperation::PlanOperation(Group& group, FrameSender& frame_sender, const Exec
                       .followers = {},
                       .slices = plan.slice_count(lane.count)});
   }
-  if (LaterWork* const work = compute_->later()) later_.emplace(plan, *work, outbound_);
+  if (LaterWork* const work = compute_->later()) later_.emplace(plan, *work, inbound_, outbound_);
 }
 
 // A call that has not ended has no caller any more, whose memory it could write.
@@ -47,7 +49,6 @@ PlanOperation::~PlanOperation() {
 void PlanOperation::begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
   Operation::begin(sequence, std::move(arguments), posted);
   compute_->begin(arguments_);
-  if (later_) later_->clear();
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane].slice = 0;
     lanes_[lane].follows = lanes_[lane].lane->after >= 0;
@@ -60,6 +61,7 @@ void PlanOperation::begin(std::uint64_t sequence, CallArguments&& arguments, Tim
 }
 
 void PlanOperation::park() {
+  QCCL_CHECK(!later_ || later_->has_none());
   end_feedback(true);
   Operation::park();
 }
@@ -104,23 +106,23 @@ Failure PlanOperation::refuse(GroupRank peer, const FrameHeader& header) const {
                                       phase, header.chunk, header.slice, call().describe()));
 }
 
-// What a lane would copy to the output now anyway may be received there; so may later slices, if the copy is what the
-// lane begins with.
 std::byte* PlanOperation::find_destination(GroupRank peer, const FrameHeader& header) {
   const auto stream = inbound_.find_placeable(peer, header);
   if (!stream) return nullptr;
   const std::size_t lane = plan().streams().inbound[*stream].lane;
   const LaneProgress& progress = lanes_[lane];
-  if (progress.slice == progress.slices || progress.follows) return nullptr;
-  const bool is_first = progress.lane->steps.front().kind == StepKind::recv_copy;
-  const std::size_t at = is_first ? 0 : progress.step;
-  const Step& step = progress.lane->steps[at];
-  const bool is_next = step.kind == StepKind::recv_copy && (*progress.first_streams)[at] == *stream &&
-                       (is_first || header.slice == progress.slice);
-  const std::size_t bytes = plan().slice_length(progress.lane->count, header.slice) * element_bytes(call().type);
-  const bool is_raw = plan().codec() == nullptr || step.raw;
-  if (!is_next || !is_raw || header.payload_bytes != bytes) return nullptr;
-  std::byte* const destination = compute_->find_destination(lane, header.slice);
+  if (!progress.has_slices()) return nullptr;
+  const auto& steps = progress.lane->steps;
+  std::size_t at = 0;
+  while (!plan::receives(steps[at].kind) || (*progress.first_streams)[at] != *stream) ++at;
+  const std::size_t elements = plan().slice_length(progress.lane->count, header.slice);
+  if (header.payload_bytes != plan().payload_limit(elements, steps[at].raw)) return nullptr;
+  std::byte* destination = nullptr;
+  if (later_) {
+    destination = later_->work().find_place(lane, at, header.slice);
+  } else if ((plan().codec() == nullptr || steps[at].raw) && progress.copies_next(at, header.slice)) {
+    destination = compute_->find_destination(lane, header.slice);
+  }
   if (destination != nullptr) inbound_.note_placed(*stream, header);
   return destination;
 }
@@ -130,6 +132,7 @@ void PlanOperation::drop_frames() {
   for (LaneProgress& progress : lanes_) {
     for (HeldSlice* const held : {&progress.current, &progress.pending, &progress.received}) inbound_.release(*held);
   }
+  if (later_) later_->drop();
 }
 
 Waiting PlanOperation::waiting() const {
@@ -186,6 +189,7 @@ Result<StepStatus> PlanOperation::receive(std::size_t lane) {
   const Status received = compute_->receive(lane, progress.step, progress.current.payload);
   const bool reduces = step.kind == StepKind::recv_reduce;
   if (reduces) inbound_.release(progress.pending);
+  if (later_ && received.ok() && later_->work().keeps_payload(lane)) inbound_.keep(progress.current);
   if (!reduces && progress.step + 1 < progress.lane->steps.size()) {
     progress.received = std::exchange(progress.current, {});
   } else if (reduces && received.ok() && compute_->keeps_part(lane)) {
@@ -241,6 +245,7 @@ void PlanOperation::end_slice(std::size_t lane) {
   progress.step = 0;
   ++progress.slice;
   compute_->begin_slice(lane, progress.slice);
+  if (later_) later_->release_read();
   if (progress.slice == progress.slices && (!later_ || later_->is_empty(lane))) end_lane(lane);
 }
 

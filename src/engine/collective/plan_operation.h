@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/collective/lane_scheduler.h"
-#include "engine/collective/later_sends.h"
+#include "engine/collective/later_frames.h"
 #include "engine/collective/streams.h"
 #include "engine/compute/compute.h"
 #include "engine/operation.h"
@@ -51,6 +51,12 @@ class PlanOperation final : public Operation {
     HeldSlice received;    // by recv_copy, for forward
 
     bool has_slices() const { return slice < slices && !follows; }
+    // What the lane would copy to the output now anyway may be received there; so may later slices, if the copy is what
+    // it begins with.
+    bool copies_next(std::size_t at, std::uint64_t number) const {
+      const bool begins = lane->steps.front().kind == plan::StepKind::recv_copy;
+      return lane->steps[at].kind == plan::StepKind::recv_copy && (begins ? at == 0 : at == step && number == slice);
+    }
   };
 
   void end_feedback(bool well);
@@ -67,7 +73,7 @@ class PlanOperation final : public Operation {
   std::unique_ptr<Compute> compute_;
   InboundStreams inbound_;
   OutboundStreams outbound_;
-  std::optional<LaterSends> later_;  // if the Compute's work ends later
+  std::optional<LaterFrames> later_;  // if the Compute's work ends later
   std::vector<LaneProgress> lanes_;
   LaneScheduler scheduler_;
 };

@@ -17,6 +17,7 @@ InboundStreams::InboundStreams(const StreamList& streams, const Group& group, Fr
     held += static_cast<std::size_t>(std::min(streams_[i].slices, streams_[i].window));
   }
   held_.resize(held);
+  kept_.reserve(held);
 }
 
 void InboundStreams::begin(const FrameHeader& call) {
@@ -39,7 +40,7 @@ std::optional<std::size_t> InboundStreams::on_data(GroupRank peer, const FrameHe
   if (frame.is_placed() && placed_ > 0) --placed_;
   const std::size_t index = find(peer, header);
   State* const state = index == StreamList::kNone ? nullptr : &states_[index];
-  if (state == nullptr || !fits(*state, streams_[index], header, slice.eager)) {
+  if (state == nullptr || !state->fits(streams_[index], header, slice.eager)) {
     release(slice);
     return std::nullopt;
   }
@@ -48,11 +49,11 @@ std::optional<std::size_t> InboundStreams::on_data(GroupRank peer, const FrameHe
   return streams_[index].lane;
 }
 
-bool InboundStreams::fits(const State& state, const Stream& stream, const FrameHeader& header, bool eager) {
-  if (header.slice != state.received || state.received - state.consumed >= stream.window) return false;
-  if (state.received >= stream.slices) return false;
-  if (!eager) return state.received < state.granted;
-  return state.received < stream.eager_slices && !(stream.is_eager() && state.needs_credit);
+bool InboundStreams::State::fits(const Stream& stream, const FrameHeader& header, bool eager) const {
+  if (header.slice != received || received - consumed >= stream.window) return false;
+  if (received >= stream.slices) return false;
+  if (!eager) return received < granted;
+  return received < stream.eager_slices && !(stream.is_eager() && needs_credit);
 }
 
 std::optional<std::size_t> InboundStreams::on_request(GroupRank peer, const FrameHeader& header) {
@@ -80,11 +81,22 @@ HeldSlice InboundStreams::take_slice(std::size_t stream) {
   State& state = states_[stream];
   HeldSlice& slice = slot(stream, state.consumed++);
   if (needs_grant(stream)) due_grants_.insert(stream);
+  slice.stream = stream;
+  slice.number = state.consumed - 1;
   return std::exchange(slice, HeldSlice{});
+}
+
+void InboundStreams::keep(HeldSlice& slice) {
+  slice.is_kept = true;
+  ++states_[slice.stream].kept;
 }
 
 void InboundStreams::release(HeldSlice& slice) {
   if (slice.frame.peer.is_none()) return;
+  if (slice.is_kept) {
+    kept_.push_back(std::exchange(slice, {}));
+    return;
+  }
   if (slice.eager) frame_sender_.eager().note_consumed(slice.frame.peer, slice.payload.size());
   frame_sender_.transport().release(slice.frame);
   slice = HeldSlice{};
@@ -105,8 +117,9 @@ bool InboundStreams::grant() {
   for (std::size_t i = due_grants_.next(0); i != IndexSet::kNone; i = due_grants_.next(i + 1)) {
     State& state = states_[i];
     const Stream& stream = streams_[i];
-    const std::uint64_t target = std::min(stream.slices, state.consumed + stream.window);
-    const bool is_worth_it = target - state.granted >= least_grant(stream.window) || target == stream.slices;
+    const std::uint64_t target = std::min(stream.slices, state.consumed - state.kept + stream.window);
+    const bool is_worth_it =
+        target > state.granted && (target - state.granted >= least_grant(stream.window) || target == stream.slices);
     if (needs_grant(i) && is_worth_it) {
       const WorldRank peer = group_.world_rank(stream.peer);
       if (!frame_sender_.send_control(peer, frame_header(call_, FrameKind::grant, stream, target))) continue;
@@ -191,13 +204,21 @@ Bytes OutboundStreams::begin_slice(std::size_t stream, std::size_t bytes) {
   return frame_sender_.begin(peer_of(stream), bytes, TrafficClass::data);
 }
 
-void OutboundStreams::finish_slice(std::size_t stream, ConstBytes payload, bool eagerly) {
+FrameHeader OutboundStreams::next_header(std::size_t stream, std::size_t payload_bytes, bool eagerly) {
   FrameHeader header = frame_header(call_, FrameKind::data, streams_[stream], states_[stream].sent++);
   if (eagerly) {
     header.phase |= kEagerFlag;
-    frame_sender_.eager().note_sent(peer_of(stream), payload.size());
+    frame_sender_.eager().note_sent(peer_of(stream), payload_bytes);
   }
-  frame_sender_.finish(header, payload);
+  return header;
+}
+
+void OutboundStreams::finish_slice(std::size_t stream, ConstBytes payload, bool eagerly) {
+  frame_sender_.finish(next_header(stream, payload.size(), eagerly), payload);
+}
+
+void OutboundStreams::finish_held(std::size_t stream, Bytes room, std::size_t payload_bytes, bool eagerly) {
+  frame_sender_.finish_held(peer_of(stream), next_header(stream, payload_bytes, eagerly), room, payload_bytes);
 }
 
 std::vector<GroupRank> OutboundStreams::unfinished_peers() const {

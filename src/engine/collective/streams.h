@@ -19,6 +19,10 @@ struct HeldSlice {
   ReceivedFrame frame;
   ConstBytes payload;
   bool eager = false;
+  bool is_kept = false;  // see InboundStreams::keep()
+  // Of one that was taken.
+  std::size_t stream = 0;
+  std::uint64_t number = 0;
 };
 
 // One thread. Allocates only in the constructor.
@@ -42,8 +46,24 @@ class InboundStreams {
 
   bool has_slice(std::size_t stream) const { return states_[stream].consumed < states_[stream].received; }
   HeldSlice take_slice(std::size_t stream);
+  // Something else still reads the frame of a slice that was taken: after release(), it counts against its stream's
+  // window until release_read() gives it back.
+  void keep(HeldSlice& slice);
   // Gives the frame back and forgets it; an empty one stays as it is.
   void release(HeldSlice& slice);
+  // Of the kept ones, those whose slice has been read: is_read(lane, number).
+  template <class IsRead>
+  void release_read(const IsRead& is_read) {
+    std::erase_if(kept_, [&](HeldSlice& slice) {
+      if (!is_read(streams_[slice.stream].lane, slice.number)) return false;
+      --states_[slice.stream].kept;
+      if (needs_grant(slice.stream)) due_grants_.insert(slice.stream);
+      slice.is_kept = false;
+      release(slice);
+      return true;
+    });
+  }
+  bool keeps_any() const { return !kept_.empty(); }
   void drop_frames();
 
   // Sends the grants that are due; true if any was sent.
@@ -60,13 +80,15 @@ class InboundStreams {
     bool needs_credit = true;    // comes by grants: large, or its sender asked
     std::uint64_t received = 0;  // slices, in order
     std::uint64_t consumed = 0;
+    std::uint64_t kept = 0;  // of those
     std::uint64_t granted = 0;
     std::uint64_t placed = 0;  // the slices before this one have come or have a destination
     std::uint64_t received_bytes = 0;
+
+    bool fits(const Stream& stream, const wire::FrameHeader& header, bool eager) const;
   };
 
   std::size_t find(GroupRank peer, const wire::FrameHeader& header) const;
-  static bool fits(const State& state, const Stream& stream, const wire::FrameHeader& header, bool eager);
   HeldSlice& slot(std::size_t stream, std::uint64_t slice) {
     return held_[states_[stream].first_held + slice % streams_[stream].window];
   }
@@ -78,6 +100,7 @@ class InboundStreams {
   wire::FrameHeader call_;
   std::vector<State> states_;
   std::vector<HeldSlice> held_;  // of each stream as many as it may hold
+  std::vector<HeldSlice> kept_;  // released, and not read
   IndexSet due_grants_;          // streams to be looked at
   std::size_t placed_ = 0;       // slices on their way to their destination
 };
@@ -102,6 +125,11 @@ class OutboundStreams {
   Bytes begin_slice(std::size_t stream, std::size_t bytes);
   void finish_slice(std::size_t stream, ConstBytes payload, bool eagerly);
 
+  // Room for a slice that is sent later, as FrameSender::hold(). Then its completion, once it may go; or it isn't sent.
+  Bytes hold_slice(std::size_t stream, std::size_t bytes) { return frame_sender_.hold(peer_of(stream), bytes); }
+  void finish_held(std::size_t stream, Bytes room, std::size_t payload_bytes, bool eagerly);
+  void give_back(std::size_t stream, Bytes room) { frame_sender_.give_back(peer_of(stream), room); }
+
   // Those that have yet to be sent a slice.
   std::vector<GroupRank> unfinished_peers() const;
 
@@ -113,6 +141,7 @@ class OutboundStreams {
   };
 
   bool request(std::size_t stream);
+  wire::FrameHeader next_header(std::size_t stream, std::size_t payload_bytes, bool eagerly);
   WorldRank peer_of(std::size_t stream) const { return group_.world_rank(streams_[stream].peer); }
 
   const StreamList& streams_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/rank.h"
@@ -27,14 +28,27 @@ struct Outgoing {
 // The side of a Compute whose work ends later than the functions that begin it. One thread.
 class LaterWork {
  public:
+  static constexpr std::size_t kMostFrames = 7;
+
   // The lane may take the first step of its slice; if not, it may after a look() that was true, or a note_sent().
   virtual bool has_room(std::size_t lane) const = 0;
+  // begin_payload() can write to frames.
+  virtual bool takes_frames(std::size_t lane, std::size_t step) const = 0;
   // Begins the payload of a send step, for all of its peers, unless it is one of Compute::outgoing(): then false.
-  virtual bool begin_payload(std::size_t lane, std::size_t step) = 0;
-  // That payload, of which a slice has one; data() is null while it is being made, until a look() that is true.
+  // `frames`: of the first kMostFrames peers, where it is written besides; null for those without.
+  virtual bool begin_payload(std::size_t lane, std::size_t step, std::span<const Bytes> frames) = 0;
+  // That payload, of which a slice has one, for peers without a frame; data() is null while it is being made, until a
+  // look() that is true.
   virtual ConstBytes find_payload(std::size_t lane, std::uint64_t slice) const = 0;
   // It was sent to all peers of a step.
   virtual void note_sent(std::size_t lane, std::uint64_t slice) = 0;
+  // Where the payload of a step that receives may arrive; null: nowhere now.
+  virtual std::byte* find_place(std::size_t lane, std::size_t step, std::uint64_t slice) const = 0;
+  // The payload of the last receive() must stay in place until has_read() of its slice.
+  virtual bool keeps_payload(std::size_t lane) const = 0;
+  // Everything that the slice's steps began has ended. Only until the lane has_room() for the slice that takes its
+  // place.
+  virtual bool has_read(std::size_t lane, std::uint64_t slice) const = 0;
   // Whether anything has ended since the last time.
   virtual Result<bool> look() = 0;
   // Sets off what was begun.

@@ -24,7 +24,7 @@ void DeviceCompute::begin(const CallArguments& arguments) {
 }
 
 Outgoing DeviceCompute::outgoing(std::size_t lane, std::size_t, GroupRank) {
-  const ConstBytes received = lanes_[lane].received();
+  const ConstBytes received = lanes_[lane].arrivals().last();
   return {received, received.size()};
 }
 

@@ -28,11 +28,19 @@ class DeviceCompute final : public Compute, public LaterWork {
 
   LaterWork* later() override { return this; }
   bool has_room(std::size_t lane) const override { return lanes_[lane].has_room(); }
-  bool begin_payload(std::size_t lane, std::size_t step) override { return lanes_[lane].begin_payload(step); }
+  bool takes_frames(std::size_t lane, std::size_t step) const override { return lanes_[lane].takes_frames(step); }
+  bool begin_payload(std::size_t lane, std::size_t step, std::span<const Bytes> frames) override {
+    return lanes_[lane].begin_payload(step, frames);
+  }
   ConstBytes find_payload(std::size_t lane, std::uint64_t slice) const override {
     return lanes_[lane].find_payload(slice);
   }
   void note_sent(std::size_t lane, std::uint64_t slice) override { lanes_[lane].note_sent(slice); }
+  std::byte* find_place(std::size_t lane, std::size_t step, std::uint64_t slice) const override {
+    return lanes_[lane].find_place(step, slice);
+  }
+  bool keeps_payload(std::size_t lane) const override { return lanes_[lane].arrivals().last_stays(); }
+  bool has_read(std::size_t lane, std::uint64_t slice) const override { return lanes_[lane].tickets().is_done(slice); }
   Result<bool> look() override;
   Status submit() override;
   bool is_idle() const override;

@@ -14,27 +14,36 @@ using kernels::device::SourceKind;
 using plan::Step;
 using plan::StepKind;
 
+namespace {
+
+// Some peer of this step has no frame, or a later step sends the payload, too.
+bool needs_place(const plan::Lane& lane, std::size_t index, std::span<const Bytes> frames) {
+  const auto& steps = lane.steps;
+  if (frames.size() < steps[index].peers.size()) return true;
+  if (std::ranges::any_of(frames, [](Bytes frame) { return frame.data() == nullptr; })) return true;
+  return index + 1 < steps.size() && plan::sends(steps[index + 1].kind);
+}
+
+}  // namespace
+
+static_assert(LaterWork::kMostFrames + 1 == kernels::device::kMostPayloads);
+
 DeviceLane::DeviceLane(const DeviceCall& call, std::size_t lane)
     : call_(call),
       plan_(call.plan->schedule().lanes[lane]),
       places_(call.layout.lanes()[lane]),
       memory_(call, lane),
-      slices_(call.layout.depth()) {}
+      tickets_(call.layout.depth()) {}
 
-void DeviceLane::begin() { std::ranges::fill(slices_, Slice{}); }
+void DeviceLane::begin() { tickets_.begin(call_.staged->jobs()); }
 
 void DeviceLane::begin_slice(std::uint64_t slice) {
   slice_ = slice;
+  tickets_.begin_slice(slice);
   sum_ = memory_.job(slice, false);
   sum_follows_ = false;
+  has_payload_ = false;
 }
-
-bool DeviceLane::has_room() const {
-  const Slice& before = slices_[slice_ % slices_.size()];
-  return before.unsent == 0 && call_.staged->jobs().has_ended(before.last);
-}
-
-void DeviceLane::add(const Job& job, bool follows) { current().last = call_.staged->jobs().add(job, follows); }
 
 // A sum of more parts than a job has sources goes on in another one.
 void DeviceLane::add_part(const Source& part) {
@@ -52,36 +61,45 @@ void DeviceLane::add_part(const Source& part) {
   sum_.sources[sum_.source_count++] = part;
 }
 
-// The bytes of a raw payload are the job's output in memory of the host, if the job has another format.
-void DeviceLane::make_payload(Job& job, bool raw, std::uint64_t random_key) {
-  std::byte* const payload = memory_.place(slice_, places_.payload);
-  if (raw && is_encoded(job.format)) {
-    job.output = payload;
-    return;
-  }
-  job.payloads[job.payload_count++] = payload;
-  job.random = memory_.random(slice_, random_key);
+// Not those of a raw one that is the job's output: see add_payload().
+bool DeviceLane::takes_frames(std::size_t index) const {
+  const Step& step = plan_.steps[index];
+  if (step.kind == StepKind::forward || has_payload_ || !call_.staged->home().reaches_frames()) return false;
+  return step.kind == StepKind::send_input || !step.raw || !is_encoded(call_.format);
 }
 
-bool DeviceLane::begin_payload(std::size_t index) {
-  const Step& step = plan_.steps[index];
-  if (step.kind == StepKind::forward) return false;
-  if (step.kind == StepKind::send_input) send_input(index);
-  if (step.kind == StepKind::send_sum) {
-    make_payload(sum_, step.raw, call_.keys.hop);
-    add(sum_, sum_follows_);
-    current().payload = current().last;
+bool DeviceLane::begin_payload(std::size_t index, std::span<const Bytes> frames) {
+  const StepKind kind = plan_.steps[index].kind;
+  if (kind == StepKind::forward) return false;
+  if (!has_payload_) {
+    if (kind == StepKind::send_input) send_own(index, frames);
+    if (kind != StepKind::send_input) send_sum(index, frames);
+    tickets_.note_payload();
+    has_payload_ = true;
   }
-  ++current().unsent;
+  tickets_.note_unsent();
   return true;
 }
 
+// The bytes of a raw payload are the job's output in memory of the host, if the job has another format.
+void DeviceLane::add_payload(Job& job, std::size_t index, std::span<const Bytes> frames, std::uint64_t random_key) {
+  std::byte* const place = memory_.place(slice_, places_.payload);
+  if (plan_.steps[index].raw && is_encoded(job.format)) {
+    job.output = place;
+    return;
+  }
+  if (needs_place(plan_, index, frames)) job.payloads[job.payload_count++] = place;
+  for (const Bytes frame : frames) {
+    if (frame.data() != nullptr) job.payloads[job.payload_count++] = frame.data();
+  }
+  job.random = memory_.random(slice_, random_key);
+}
+
 // Together with a copy of the input to the output that follows.
-void DeviceLane::send_input(std::size_t index) {
-  const Step& step = plan_.steps[index];
-  Job job = memory_.job(slice_, step.raw);
+void DeviceLane::send_own(std::size_t index, std::span<const Bytes> frames) {
+  Job job = memory_.job(slice_, plan_.steps[index].raw);
   job.sources[job.source_count++] = memory_.own_input(slice_);
-  make_payload(job, step.raw, call_.keys.input);
+  add_payload(job, index, frames, call_.keys.input);
   const bool is_kept = index + 1 < plan_.steps.size() && plan_.steps[index + 1].kind == StepKind::local_copy;
   const bool is_encoded_too = is_encoded(job.format);
   if (is_kept && (is_encoded_too || job.sources[0].data != memory_.output(slice_))) {
@@ -90,17 +108,36 @@ void DeviceLane::send_input(std::size_t index) {
   }
   job.moves = !is_encoded_too && !job.sources[0].is_scaled;
   add(job, false);
-  current().payload = current().last;
+}
+
+// The sum so far, or the finished one together with the output that it leaves.
+void DeviceLane::send_sum(std::size_t index, std::span<const Bytes> frames) {
+  const Step& step = plan_.steps[index];
+  const bool is_result = step.kind == StepKind::send_result;
+  add_payload(sum_, index, frames, is_result ? call_.keys.owner : call_.keys.hop);
+  sum_.outputs_sent = is_result && is_encoded(sum_.format) && !step.raw;
+  add(sum_, sum_follows_);
 }
 
 ConstBytes DeviceLane::find_payload(std::uint64_t slice) const {
-  if (!call_.staged->jobs().has_ended(slices_[slice % slices_.size()].payload)) return {};
+  if (!tickets_.has_payload(slice)) return {};
   const auto made = std::ranges::find_if(
       plan_.steps, [](const Step& step) { return plan::sends(step.kind) && step.kind != StepKind::forward; });
   return {memory_.place(slice, places_.payload), call_.plan->payload_limit(memory_.elements(slice), made->raw)};
 }
 
-void DeviceLane::note_sent(std::uint64_t slice) { --slices_[slice % slices_.size()].unsent; }
+std::byte* DeviceLane::find_place(std::size_t index, std::uint64_t slice) const {
+  if (places_.received[index] == DeviceLayout::kNone || !tickets_.has_place(slice)) return nullptr;
+  return memory_.place(slice, places_.received[index]);
+}
+
+const std::byte* Arrivals::bring(const StagingDevice& device, ConstBytes payload, std::byte* place) {
+  last_ = payload;
+  stays_ = payload.data() != place && device.reaches(payload);
+  if (stays_ || payload.data() == place) return payload.data();
+  kernels::copy(place, payload.data(), payload.size());
+  return place;
+}
 
 // The payload may be anything, as to its bytes: jobs index by nothing that they read.
 Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
@@ -109,12 +146,14 @@ Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
   if (payload.size() != expected) {
     return Failure(ErrorKind::corrupt_data, fmt::format("a slice of {} bytes came as {}", expected, payload.size()));
   }
-  received_ = payload;
-  if (places_.received[index] == DeviceLayout::kNone) return {};
-  std::byte* const copy = memory_.place(slice_, places_.received[index]);
-  kernels::copy(copy, payload.data(), payload.size());
+  const std::size_t place = places_.received[index];
+  if (place == DeviceLayout::kNone) {
+    arrivals_.pass_on(payload);
+    return {};
+  }
   const bool is_encoded = call_.plan->codec() != nullptr && !step.raw;
-  const Source part{.data = copy, .kind = is_encoded ? SourceKind::payload : SourceKind::elements};
+  const Source part{.data = arrivals_.bring(call_.staged->home(), payload, memory_.place(slice_, place)),
+                    .kind = is_encoded ? SourceKind::payload : SourceKind::elements};
   if (step.kind == StepKind::recv_reduce) {
     add_part(part);
     return {};
@@ -135,20 +174,12 @@ void DeviceLane::local(std::size_t index) {
   }
 }
 
-// Together with the payload of the result, if the lane sends it.
+// A result that the lane sends ends together with its payload: see send_sum().
 void DeviceLane::finish(std::size_t index) {
-  Job& job = sum_;
-  job.finishes = true;
-  job.divisor = job.op == ReduceOp::avg ? call_.world : 0;
-  if (!plan_.scratch) job.output = memory_.output(slice_);
-  const bool sends = index + 1 < plan_.steps.size();
-  if (sends) {
-    const bool raw = plan_.steps[index + 1].raw;
-    make_payload(job, raw, call_.keys.owner);
-    job.outputs_sent = is_encoded(job.format) && !raw;
-  }
-  add(job, sum_follows_);
-  current().payload = current().last;
+  sum_.finishes = true;
+  sum_.divisor = sum_.op == ReduceOp::avg ? call_.world : 0;
+  if (!plan_.scratch) sum_.output = memory_.output(slice_);
+  if (index + 1 == plan_.steps.size()) add(sum_, sum_follows_);
 }
 
 void DeviceLane::copy_own(std::size_t index) {

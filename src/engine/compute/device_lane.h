@@ -1,15 +1,36 @@
 // One lane of a call that a device computes: the steps of its slices become jobs (kernels/device/slice_job.h).
 //
-// A step that receives copies its payload to pinned memory, so that its frame is free at once; a payload that a job
-// makes is there to be sent once the host has seen the job's end.
+// A step that receives leaves its payload where the device can read it, in a frame or where it was placed, and copies
+// it to pinned memory otherwise, so that its frame is free at once. A payload that a job makes, in frames or in pinned
+// memory, is there to be sent once the host has seen the job's end.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "engine/compute/compute.h"
 #include "engine/compute/device_slices.h"
-#include "engine/staged/device_jobs.h"
+#include "engine/compute/slice_tickets.h"
 
 namespace qccl::engine {
+
+// Where the device reads the payloads that arrive.
+class Arrivals {
+ public:
+  // The payload, or the copy of it in that place, of the device's memory or pinned.
+  const std::byte* bring(const StagingDevice& device, ConstBytes payload, std::byte* place);
+  void pass_on(ConstBytes payload) {
+    last_ = payload;
+    stays_ = false;
+  }
+  ConstBytes last() const { return last_; }
+  // The device reads the last one where it arrived.
+  bool last_stays() const { return stays_; }
+
+ private:
+  ConstBytes last_{};
+  bool stays_ = false;
+};
 
 // Its functions are those of Compute and LaterWork. One thread.
 class DeviceLane {
@@ -19,30 +40,25 @@ class DeviceLane {
 
   void begin();
   void begin_slice(std::uint64_t slice);
-  bool has_room() const;
-  bool begin_payload(std::size_t step);
+  const SliceTickets& tickets() const { return tickets_; }
+  bool has_room() const { return tickets_.has_place(slice_); }
+  bool takes_frames(std::size_t step) const;
+  bool begin_payload(std::size_t step, std::span<const Bytes> frames);
   ConstBytes find_payload(std::uint64_t slice) const;
-  void note_sent(std::uint64_t slice);
+  void note_sent(std::uint64_t slice) { tickets_.note_sent(slice); }
+  std::byte* find_place(std::size_t step, std::uint64_t slice) const;
   Status receive(std::size_t step, ConstBytes payload);
   void local(std::size_t step);
-  // The payload of the last receive(), for forward.
-  ConstBytes received() const { return received_; }
+  const Arrivals& arrivals() const { return arrivals_; }
 
  private:
   using Job = kernels::device::SliceJob;
 
-  // Of a slice on its way.
-  struct Slice {
-    DeviceJobs::Ticket last = 0;     // of its jobs
-    DeviceJobs::Ticket payload = 0;  // of the job that makes it
-    int unsent = 0;                  // steps that are yet to send it
-  };
-
-  Slice& current() { return slices_[slice_ % slices_.size()]; }
-  void add(const Job& job, bool follows);
+  void add(const Job& job, bool follows) { tickets_.note_job(call_.staged->jobs().add(job, follows)); }
   void add_part(const kernels::device::Source& part);
-  void make_payload(Job& job, bool raw, std::uint64_t random_key);
-  void send_input(std::size_t step);
+  void send_own(std::size_t step, std::span<const Bytes> frames);
+  void send_sum(std::size_t step, std::span<const Bytes> frames);
+  void add_payload(Job& job, std::size_t step, std::span<const Bytes> frames, std::uint64_t random_key);
   void finish(std::size_t step);
   void copy_own(std::size_t step);
 
@@ -50,11 +66,12 @@ class DeviceLane {
   const plan::Lane& plan_;
   const DeviceLayout::Lane& places_;
   const DeviceSlices memory_;
-  std::vector<Slice> slices_;
+  SliceTickets tickets_;
+  Arrivals arrivals_;
   std::uint64_t slice_ = 0;
   Job sum_{};                 // of the slice so far
   bool sum_follows_ = false;  // a part of it was added by a job before
-  ConstBytes received_{};
+  bool has_payload_ = false;  // the slice, made or not
 };
 
 }  // namespace qccl::engine

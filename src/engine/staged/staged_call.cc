@@ -109,9 +109,9 @@ void StagedCallReturn::operator()(StagedCall* call) const {
 
 // ---- StagingDevice
 
-Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, ShadowPool& shadows,
+Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, const DeviceReach& reach,
                                                            std::unique_ptr<device::Kernels> kernels) {
-  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, shadows));
+  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, reach));
   opened->kernels_ = std::move(kernels);
   QCCL_ASSIGN(opened->inward_, device::Stream::create(device));
   QCCL_ASSIGN(opened->outward_, device::Stream::create(device));
@@ -138,7 +138,7 @@ Result<StagedCallPtr> StagingDevice::take() {
 
 void StagingDevice::give_back(StagedCall* call) {
   call->drain();
-  shadows_.give_back(call->memory_.release());
+  shadows().give_back(call->memory_.release());
   const std::lock_guard lock(mutex_);
   free_.emplace_back(call);
 }

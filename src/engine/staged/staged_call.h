@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "device/device.h"
+#include "device/registered_memory.h"
 #include "engine/call/call_arguments.h"
 #include "engine/staged/device_jobs.h"
 #include "engine/staged/shadow_pool.h"
@@ -82,18 +83,27 @@ class StagedCall {
   friend class StagingDevice;
 };
 
-// The streams that copy and compute, and the calls to reuse. Thread-safe. The device and the pool outlive it, as it
+// Host memory for a device: of the calls' own, and that of frames, where the device reads and writes it.
+struct DeviceReach {
+  ShadowPool& shadows;
+  const device::RegisteredMemory& frames;
+};
+
+// The streams that copy and compute, and the calls to reuse. Thread-safe. The device and the memory outlive it, as it
 // does its calls.
 class StagingDevice {
  public:
   // `kernels`: null: the host computes.
-  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, ShadowPool& shadows,
+  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, const DeviceReach& reach,
                                                      std::unique_ptr<device::Kernels> kernels);
   StagingDevice(const StagingDevice&) = delete;
   StagingDevice& operator=(const StagingDevice&) = delete;
 
   const device::Device& device() const { return device_; }
-  ShadowPool& shadows() const { return shadows_; }
+  ShadowPool& shadows() const { return reach_.shadows; }
+  // Whether the device writes to frames of the transport that it holds, and reads these bytes where they lie.
+  bool reaches_frames() const { return reach_.frames.size() > 0; }
+  bool reaches(ConstBytes bytes) const { return reach_.frames.contains(bytes); }
   device::Stream& inward() const { return *inward_; }
   device::Stream& outward() const { return *outward_; }
   bool has_kernels() const { return kernels_ != nullptr; }
@@ -105,10 +115,10 @@ class StagingDevice {
   void give_back(StagedCall* call);
 
  private:
-  StagingDevice(const device::Device& device, ShadowPool& shadows) : device_(device), shadows_(shadows) {}
+  StagingDevice(const device::Device& device, const DeviceReach& reach) : device_(device), reach_(reach) {}
 
   const device::Device& device_;
-  ShadowPool& shadows_;
+  const DeviceReach reach_;
   std::unique_ptr<device::Stream> inward_;  // from the device; two, so that copies both ways overlap
   std::unique_ptr<device::Stream> outward_;
   std::unique_ptr<device::Stream> computing_;

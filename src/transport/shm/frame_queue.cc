@@ -31,23 +31,47 @@ Bytes FrameQueueSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
   const bool has_slot = free.size() > (!is_large && traffic == TrafficClass::data ? kControlSlots : 0);
   set_starved(!has_slot);
   if (!has_slot) return {};
-  // Small slots are taken last in, first out: they cost a cache line or two, and reusing the same few is worth more.
-  const std::size_t distance = is_large ? std::min(reuse_distance_, free.size()) : 1;
-  const auto taken = free.end() - static_cast<std::ptrdiff_t>(distance);
-  reserved_ = *taken;
-  free.erase(taken);
+  reserved_ = take_slot(is_large ? SlotClass::large : SlotClass::small);
   return {queue_.slot(reserved_), max_bytes};
 }
 
+Bytes FrameQueueSender::hold(std::size_t max_bytes) {
+  QCCL_CHECK(max_bytes <= kMaxFrameBytes);
+  take_returns();
+  const bool leaves_enough = free_slots(SlotClass::large).size() > queue_.slots(SlotClass::large) / 4;
+  if (max_bytes <= kSmallSlotBytes || !leaves_enough || !fault_.empty()) return {};
+  const std::uint32_t slot = take_slot(SlotClass::large);
+  held_.set(slot);
+  return {queue_.slot(slot), max_bytes};
+}
+
+// Small slots are taken last in, first out: they cost a cache line or two, and reusing the same few is worth more.
+std::uint32_t FrameQueueSender::take_slot(SlotClass of) {
+  auto& free = free_slots(of);
+  const std::size_t distance = of == SlotClass::large ? std::min(reuse_distance_, free.size()) : 1;
+  const auto taken = free.end() - static_cast<std::ptrdiff_t>(distance);
+  const std::uint32_t slot = *taken;
+  free.erase(taken);
+  return slot;
+}
+
 void FrameQueueSender::commit(std::size_t actual_bytes) {
-  QCCL_CHECK(reserved_ != kNoSlot && actual_bytes <= FrameQueue::frame_limit(reserved_));
-  if (actual_bytes == 0) {
-    free_slots(FrameQueue::class_of(reserved_)).push_back(static_cast<std::uint16_t>(reserved_));
-  } else {
-    outstanding_.set(reserved_);
-    descriptors_.push({reserved_, static_cast<std::uint32_t>(actual_bytes)});
-  }
-  reserved_ = kNoSlot;
+  QCCL_CHECK(reserved_ != kNoSlot);
+  pass_on(std::exchange(reserved_, kNoSlot), actual_bytes);
+}
+
+void FrameQueueSender::commit_held(const std::byte* slot, std::size_t actual_bytes) {
+  const std::uint32_t held = queue_.large_slot_at(slot);
+  QCCL_CHECK(held < queue_.slots() && held_.test(held));
+  held_.reset(held);
+  pass_on(held, actual_bytes);
+}
+
+void FrameQueueSender::pass_on(std::uint32_t slot, std::size_t actual_bytes) {
+  QCCL_CHECK(actual_bytes <= FrameQueue::frame_limit(slot));
+  if (actual_bytes == 0) return free_slots(FrameQueue::class_of(slot)).push_back(static_cast<std::uint16_t>(slot));
+  outstanding_.set(slot);
+  descriptors_.push({slot, static_cast<std::uint32_t>(actual_bytes)});
 }
 
 bool FrameQueueSender::slots_came_back() {

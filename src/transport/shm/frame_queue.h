@@ -105,6 +105,13 @@ class FrameQueue {
   std::uint32_t slots() const { return kSmallSlots + large_slots_; }
   std::uint32_t slots(SlotClass of) const { return of == SlotClass::small ? kSmallSlots : large_slots_; }
 
+  // The large slot at this address, or slots().
+  std::uint32_t large_slot_at(const std::byte* address) const {
+    const std::size_t offset = static_cast<std::size_t>(address - slot(kSmallSlots));
+    const bool is_one = offset % kLargeSlotBytes == 0 && offset / kLargeSlotBytes < large_slots_;
+    return is_one ? kSmallSlots + static_cast<std::uint32_t>(offset / kLargeSlotBytes) : slots();
+  }
+
   // For slot < slots().
   static SlotClass class_of(std::uint32_t slot) { return slot < kSmallSlots ? SlotClass::small : SlotClass::large; }
   static std::size_t frame_limit(std::uint32_t slot) {
@@ -142,6 +149,11 @@ class FrameQueueSender {
   // Passes the reserved slot with its first `actual_bytes` to the receiver; 0 cancels the reservation.
   void commit(std::size_t actual_bytes);
 
+  // The same for large frames (of more than kSmallSlotBytes) besides the reservation, any number of them; empty where
+  // they would leave reserve() less than a quarter of the slots.
+  Bytes hold(std::size_t max_bytes);
+  void commit_held(const std::byte* slot, std::size_t actual_bytes);
+
   // Whether slots came back since a reserve() failed. True once: the caller retries, or needs no slot any more.
   bool slots_came_back();
 
@@ -150,6 +162,8 @@ class FrameQueueSender {
 
  private:
   bool take_returns();
+  std::uint32_t take_slot(SlotClass of);
+  void pass_on(std::uint32_t slot, std::size_t actual_bytes);
   void set_starved(bool starved);
   std::vector<std::uint16_t>& free_slots(SlotClass of) { return free_[static_cast<std::size_t>(of)]; }
 
@@ -161,6 +175,7 @@ class FrameQueueSender {
   RingReader returns_;
   std::vector<std::uint16_t> free_[kSlotClasses];
   std::bitset<kMaxSlots> outstanding_;  // passed to the receiver, not yet returned
+  std::bitset<kMaxSlots> held_;
   std::uint32_t reserved_ = kNoSlot;
   bool starved_ = false;
   std::string fault_;

@@ -117,6 +117,32 @@ TEST_F(FrameQueues, a_reservation_that_is_not_sent_costs_no_slot) {
   EXPECT_EQ(send_while_room(kLargeBytes), kLarge);
 }
 
+TEST_F(FrameQueues, held_frames_are_sent_in_any_order_besides_a_reservation) {
+  const Bytes first = sender_.hold(kLargeBytes);
+  const Bytes second = sender_.hold(kLargeBytes);
+  ASSERT_TRUE(send(kLargeBytes, 0));
+  const Bytes reserved = sender_.reserve(kLargeBytes, TrafficClass::data);
+  write_frame(second, 1);
+  sender_.commit_held(second.data(), second.size());
+  write_frame(reserved, 2);
+  sender_.commit(reserved.size());
+  sender_.commit_held(first.data(), 0);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(is_frame(receiver_.take()->bytes, i));
+  EXPECT_FALSE(receiver_.take());
+  EXPECT_EQ(send_while_room(kLargeBytes), kLarge - 3);
+}
+
+TEST_F(FrameQueues, a_quarter_of_the_large_slots_is_never_held_and_no_small_one) {
+  EXPECT_TRUE(sender_.hold(kSmallSlotBytes).empty());
+  std::vector<Bytes> held;
+  for (Bytes room = sender_.hold(kLargeBytes); !room.empty(); room = sender_.hold(kLargeBytes)) held.push_back(room);
+  EXPECT_EQ(held.size(), kLarge - kLarge / 4);
+  EXPECT_EQ(send_while_room(kLargeBytes), kLarge / 4);
+  for (const Bytes room : held) sender_.commit_held(room.data(), 0);
+  while (const auto arrival = receiver_.take()) receiver_.release(arrival->frame);
+  EXPECT_EQ(send_while_room(kLargeBytes), kLarge);
+}
+
 TEST_F(FrameQueues, data_leaves_small_slots_to_control_frames) {
   EXPECT_EQ(send_while_room(100, TrafficClass::data), kSmallSlots - kControlSlots);
   EXPECT_EQ(send_while_room(100, TrafficClass::control), kControlSlots);

@@ -82,6 +82,33 @@ using shm::ShmPeer;
 constexpr std::uint64_t kDoorbellToken = 0;
 constexpr std::uint64_t kFirstPeerToken = 1;
 
+// A lost peer has no rooms, and closing loses all.
+class ShmRooms final : public FrameRooms {
+ public:
+  explicit ShmRooms(const shm::ShmPeers& peers) : peers_(peers) {}
+
+  Bytes hold(WorldRank rank, std::size_t max_bytes) override {
+    ShmPeer* const peer = peers_.find(rank);
+    return peer != nullptr && peer->is_connected() ? peer->sender().hold(max_bytes) : Bytes{};
+  }
+  void commit(WorldRank rank, Bytes room, std::size_t actual_bytes) override {
+    ShmPeer& peer = *peers_.find(rank);
+    peer.sender().commit_held(room.data(), peer.is_connected() ? actual_bytes : 0);
+    if (actual_bytes > 0 && peer.is_connected()) peer.ring();
+  }
+  std::vector<Memory> memory() const override {
+    std::vector<Memory> all;
+    for (const auto& peer : peers_.all()) {
+      const ShmLink& link = peer->link();
+      all.push_back({link.pair, {link.pair->data(), shm::pair_bytes(link.large_slots)}});
+    }
+    return all;
+  }
+
+ private:
+  const shm::ShmPeers& peers_;
+};
+
 class ShmEndpoint final : public Endpoint {
  public:
   ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmExports exports, std::vector<ShmLink> links)
@@ -97,7 +124,7 @@ class ShmEndpoint final : public Endpoint {
     for (ShmLink& link : links) {
       auto peer = std::make_unique<ShmPeer>(exports_.rank, std::move(link), distance, copies_);
       cells.push_back({.rank = peer->rank(), .area = &peer->area(), .bell = peer->bell()});
-      heaps[peer->rank().index()] = peer->heap();
+      heaps[peer->rank().index()] = peer->link().heap;
       peers_.add(std::move(peer));
     }
     if (static_cast<int>(cells.size()) == options.world - 1) {
@@ -166,7 +193,7 @@ class ShmEndpoint final : public Endpoint {
 
   bool is_local(WorldRank peer) const override { return peers_.find(peer) != nullptr; }
   ExchangeCells* board() override { return board_ ? &*board_ : nullptr; }
-  SharedHeap* heap() override { return heap_ ? &*heap_ : nullptr; }
+  HostMemory host_memory() override { return heap_ ? HostMemory{&*heap_, &rooms_} : HostMemory{}; }
   const char* kind(WorldRank) const override { return "shm"; }
   // Committed frames lie in memory that outlives this process.
   bool flushed() const override { return true; }
@@ -184,6 +211,7 @@ class ShmEndpoint final : public Endpoint {
   shm::OwnBell bell_;
   shm::CopyPool copies_;
   shm::ShmPeers peers_;
+  ShmRooms rooms_{peers_};
   std::optional<shm::ShmCells> board_;  // if the peers are all other ranks
   std::optional<shm::ShmHeap> heap_;    // if there are peers
   const os::ForkMark mark_;

@@ -28,9 +28,8 @@ class ShmPeer {
 
   WorldRank rank() const { return WorldRank(link_.peer); }
   Area& area() const { return *reinterpret_cast<Area*>(link_.area->data()); }
-  const std::shared_ptr<os::SharedHeapFile>& heap() const { return link_.heap; }
   const PeerBell& bell() const { return bell_; }
-  int socket() const { return link_.socket.get(); }
+  const ShmLink& link() const { return link_; }
 
   // Empty once the peer is lost.
   Bytes reserve(std::size_t max_bytes, TrafficClass traffic) {
@@ -38,10 +37,13 @@ class ShmPeer {
   }
   void commit(std::size_t actual_bytes) {
     sender_.commit(actual_bytes);
-    if (actual_bytes == 0) return;
+    if (actual_bytes > 0) ring();
+  }
+  void ring() {
     full_fence();
     if (bell_.asleep()) bell_.ring();
   }
+  FrameQueueSender& sender() { return sender_; }
   bool slots_came_back() { return state_ != State::gone && sender_.slots_came_back(); }
 
   // Frames of a lost peer still arrive until its loss is reported.
@@ -70,7 +72,7 @@ class ShmPeer {
   Fault socket_fault() const {
     if (!is_connected()) return {};
     std::array<std::byte, 64> word;
-    const auto got = os::read_some(socket(), word);
+    const auto got = os::read_some(link_.socket.get(), word);
     if (got.lost()) return {os::describe(got), Transport::End::by_peer};
     return {got.ok() ? "gave this rank up: it found corrupt data in the memory that they share" : ""};
   }
@@ -82,7 +84,7 @@ class ShmPeer {
     state_ = State::lost;
     fault_ = std::move(fault);
     const std::array<std::byte, 1> word{};
-    if (fault_.end == Transport::End::broken) static_cast<void>(os::write_some(socket(), word));
+    if (fault_.end == Transport::End::broken) static_cast<void>(os::write_some(link_.socket.get(), word));
     link_.socket.reset();
   }
   // Only after the frames that the peer sent while it lived.
@@ -127,9 +129,11 @@ class ShmPeers {
     peers_.push_back(std::move(peer));
   }
   Status watch() {
-    for (std::size_t i = 0; i < peers_.size(); ++i) QCCL_TRY(poller_.watch(peers_[i]->socket(), first_token_ + i));
+    for (std::size_t i = 0; i < peers_.size(); ++i)
+      QCCL_TRY(poller_.watch(peers_[i]->link().socket.get(), first_token_ + i));
     return {};
   }
+  const std::vector<std::unique_ptr<ShmPeer>>& all() const { return peers_; }
   // Null if this is no peer.
   ShmPeer* find(WorldRank rank) const { return by_rank_[rank.index()]; }
 
@@ -172,7 +176,7 @@ class ShmPeers {
 
   void lose(ShmPeer& peer, ShmPeer::Fault fault) {
     if (!peer.is_connected()) return;
-    poller_.forget(peer.socket());
+    poller_.forget(peer.link().socket.get());
     peer.lose(std::move(fault));
     ++unreported_;
   }

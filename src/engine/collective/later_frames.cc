@@ -1,0 +1,103 @@
+#include "engine/collective/later_frames.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "engine/compute/device_layout.h"
+
+namespace qccl::engine {
+
+LaterFrames::LaterFrames(const ExecutablePlan& plan, LaterWork& work, InboundStreams& inbound,
+                         OutboundStreams& outbound)
+    : plan_(plan), work_(work), inbound_(inbound), outbound_(outbound), lanes_(plan.schedule().lanes.size()) {
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    // Of the slices on their way and of the one whose steps are being taken.
+    lanes_[lane].reserve((DeviceLayout::kMostDepth + 1) * plan.schedule().lanes[lane].steps.size());
+  }
+}
+
+Result<bool> LaterFrames::look(LaneScheduler& scheduler) {
+  QCCL_ASSIGN(const bool ended, work_.look());
+  if (ended) release_read();
+  for (std::size_t lane = 0; ended && lane < lanes_.size(); ++lane) scheduler.wake(lane);
+  return ended;
+}
+
+void LaterFrames::release_read() {
+  inbound_.release_read([&](std::size_t lane, std::uint64_t slice) { return work_.has_read(lane, slice); });
+}
+
+bool LaterFrames::begin(std::size_t lane, std::uint64_t slice, std::size_t step) {
+  Send send{slice, step};
+  if (work_.takes_frames(lane, step)) hold_rooms(lane, send);
+  const std::size_t peers = plan_.schedule().lanes[lane].steps[step].peers.size();
+  if (!work_.begin_payload(lane, step, std::span(send.rooms).first(std::min(peers, send.rooms.size())))) return false;
+  lanes_[lane].push_back(send);
+  ++sends_;
+  return true;
+}
+
+void LaterFrames::hold_rooms(std::size_t lane, Send& send) {
+  const plan::Lane& planned = plan_.schedule().lanes[lane];
+  const plan::Step& step = planned.steps[send.step];
+  const std::size_t bytes = plan_.payload_limit(plan_.slice_length(planned.count, send.slice), step.raw);
+  for (std::size_t peer = 0; peer < std::min(step.peers.size(), send.rooms.size()); ++peer) {
+    send.rooms[peer] = outbound_.hold_slice(stream_of(lane, send, peer), bytes);
+  }
+}
+
+LaneAdvance LaterFrames::send(std::size_t lane, std::uint64_t& sent_bytes) {
+  LaneAdvance result;
+  const plan::Lane& planned = plan_.schedule().lanes[lane];
+  std::vector<Send>& sends = lanes_[lane];
+  for (; !sends.empty(); sends.erase(sends.begin()), --sends_) {
+    Send& first = sends.front();
+    const ConstBytes payload = work_.find_payload(lane, first.slice);
+    if (payload.data() == nullptr) return result;
+    const auto& peers = planned.steps[first.step].peers;
+    for (; first.sent < peers.size(); ++first.sent) {
+      Bytes* const room = first.sent < first.rooms.size() ? &first.rooms[first.sent] : nullptr;
+      const StepStatus status =
+          send_payload(stream_of(lane, first, first.sent), payload, room != nullptr ? *room : Bytes{});
+      if (status == StepStatus::no_room) result.starved_by = GroupRank(peers[first.sent]);
+      if (status != StepStatus::done) return result;
+      if (room != nullptr) *room = {};
+      result.moved = true;
+      sent_bytes += plan_.slice_length(planned.count, first.slice) * element_bytes(plan_.call().type);
+    }
+    work_.note_sent(lane, first.slice);
+  }
+  return result;
+}
+
+// `room`: of its frame, if it was written there.
+StepStatus LaterFrames::send_payload(std::size_t stream, ConstBytes payload, Bytes room) {
+  const auto permission = outbound_.may_send(stream, payload.size());
+  if (permission == OutboundStreams::Permission::awaited) return StepStatus::waits;
+  if (permission == OutboundStreams::Permission::none) return StepStatus::no_room;
+  const bool eagerly = permission == OutboundStreams::Permission::eager;
+  if (room.data() != nullptr) {
+    outbound_.finish_held(stream, room, payload.size(), eagerly);
+  } else {
+    if (outbound_.begin_slice(stream, payload.size()).data() == nullptr) return StepStatus::no_room;
+    outbound_.finish_slice(stream, payload, eagerly);
+  }
+  return StepStatus::done;
+}
+
+void LaterFrames::drop() {
+  if (has_none() || !work_.is_idle()) return;
+  inbound_.release_read([](std::size_t, std::uint64_t) { return true; });
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    for (const Send& send : lanes_[lane]) {
+      for (std::size_t peer = 0; peer < send.rooms.size(); ++peer) {
+        if (send.rooms[peer].data() != nullptr) outbound_.give_back(stream_of(lane, send, peer), send.rooms[peer]);
+      }
+    }
+    lanes_[lane].clear();
+  }
+  sends_ = 0;
+}
+
+}  // namespace qccl::engine

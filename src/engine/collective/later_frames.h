@@ -1,0 +1,59 @@
+// Frames of a plan's lanes whose work ends later (compute.h): those that are sent once their payload is made, and those
+// that were received and are still being read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/collective/lane_scheduler.h"
+#include "engine/collective/streams.h"
+#include "engine/compute/compute.h"
+
+namespace qccl::engine {
+
+// One thread. What it stands on outlives it. Allocates in its constructor alone.
+class LaterFrames {
+ public:
+  LaterFrames(const ExecutablePlan& plan, LaterWork& work, InboundStreams& inbound, OutboundStreams& outbound);
+
+  LaterWork& work() const { return work_; }
+  // Whether any work has ended; then gives back the frames that it read, and wakes all lanes, since any may have waited
+  // for it.
+  Result<bool> look(LaneScheduler& scheduler);
+  bool is_empty(std::size_t lane) const { return lanes_[lane].empty(); }
+
+  // Begins the payload of a send step. False: it is there already, and the caller sends it.
+  bool begin(std::size_t lane, std::uint64_t slice, std::size_t step);
+  // Sends of the lane what has been made, in order. Adds to `sent_bytes` the values, in bytes, that went.
+  LaneAdvance send(std::size_t lane, std::uint64_t& sent_bytes);
+
+  // The lane has gone on to its next slice: what was kept for an earlier one may have been read.
+  void release_read();
+  // Gives back every frame, once no work uses them: until then it does nothing.
+  void drop();
+  bool has_none() const { return sends_ == 0 && !inbound_.keeps_any(); }
+
+ private:
+  struct Send {
+    std::uint64_t slice;
+    std::size_t step;
+    std::size_t sent = 0;                               // to the first peers of the step
+    std::array<Bytes, LaterWork::kMostFrames> rooms{};  // of the first peers, where it is written; null: nowhere
+  };
+  std::size_t stream_of(std::size_t lane, const Send& send, std::size_t peer) const {
+    return plan_.streams().first[lane][send.step] + peer;
+  }
+  void hold_rooms(std::size_t lane, Send& send);
+  StepStatus send_payload(std::size_t stream, ConstBytes payload, Bytes room);
+
+  const ExecutablePlan& plan_;
+  LaterWork& work_;
+  InboundStreams& inbound_;
+  OutboundStreams& outbound_;
+  std::vector<std::vector<Send>> lanes_;
+  std::size_t sends_ = 0;  // of all lanes
+};
+
+}  // namespace qccl::engine

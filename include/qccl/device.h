@@ -6,6 +6,11 @@
 // docs/gpu.md has the details.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
 namespace qccl {
 
 // A stream of a device. The call begins after the work that the stream has when the call is made, and reads and writes
@@ -15,5 +20,29 @@ struct DeviceStream {
   int device = 0;          // the device's index, as the CUDA runtime counts them in this process
   void* handle = nullptr;  // a cudaStream_t (CUstream); null: the device's default stream
 };
+
+// The device whose context is current in this thread, as cudaSetDevice() leaves it; nothing without one, or without a
+// driver.
+std::optional<int> current_device();
+
+enum class MemoryHome : std::uint8_t {
+  host,     // the program's own: no stream in calls
+  pinned,   // host memory that devices use: calls may name a stream
+  device,   // calls name a stream of this device
+  managed,  // moves between host and device; calls refuse it
+};
+
+struct MemoryPlace {
+  MemoryHome home = MemoryHome::host;
+  int device = -1;  // of device memory
+};
+
+// Where memory lies, as CUDA's driver says; it is asked in the context of `device`. Without a driver, or without that
+// device, all memory is the host's.
+MemoryPlace place_of(const void* memory, int device);
+
+// Memory of a device, uninitialized, freed with the last copy. Throws Error: unsupported without a driver,
+// invalid_argument if there is no such device, resource_exhausted.
+std::shared_ptr<void> allocate_on_device(std::size_t bytes, int device);
 
 }  // namespace qccl

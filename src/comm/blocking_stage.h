@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "comm/device_staging.h"
+#include "comm/devices/device_staging.h"
 
 namespace qccl::comm {
 

@@ -16,7 +16,7 @@
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/mesh/full_mesh.h"
 #include "comm/call_poster.h"
-#include "comm/device_staging.h"
+#include "comm/devices/device_staging.h"
 #include "comm/inspect/status_server.h"
 #include "comm/job_groups.h"
 #include "engine/engine.h"

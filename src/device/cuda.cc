@@ -40,6 +40,7 @@ Status load_functions(GetProcAddress get, Driver& driver) {
       symbol("cuDevicePrimaryCtxRelease", driver.device_primary_ctx_release),
       symbol("cuCtxPushCurrent", driver.ctx_push_current),
       symbol("cuCtxPopCurrent", driver.ctx_pop_current),
+      symbol("cuCtxGetDevice", driver.ctx_get_device),
       symbol("cuCtxGetStreamPriorityRange", driver.ctx_get_stream_priority_range),
       symbol("cuThreadExchangeStreamCaptureMode", driver.thread_exchange_stream_capture_mode),
       symbol("cuStreamCreateWithPriority", driver.stream_create_with_priority),

@@ -112,6 +112,17 @@ Result<Traits> Runtime::traits(int index) const {
   return traits;
 }
 
+// Handles of devices are their indices, in every release of the driver, but nothing says so.
+std::optional<int> Runtime::current() const {
+  int current = 0;
+  if (driver_.ctx_get_device(&current) != Code::success) return std::nullopt;
+  for (int index = 0; index < device_count(); ++index) {
+    int handle = 0;
+    if (driver_.device_get(&handle, index) == Code::success && handle == current) return index;
+  }
+  return std::nullopt;
+}
+
 Result<Device*> Runtime::device(int index) {
   if (index < 0 || index >= device_count()) {
     return Failure(ErrorKind::invalid_argument,

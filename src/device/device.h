@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,8 @@ class Runtime {
   int driver_number() const;
   // Without opening the device.
   Result<Traits> traits(int index) const;
+  // The device of the context that is current in this thread; nothing if none is.
+  std::optional<int> current() const;
   // Opens the device the first time. InvalidArgument if there is none of this index.
   Result<Device*> device(int index);
 

@@ -69,6 +69,7 @@ struct Driver {
   Code (*device_primary_ctx_release)(int device);
   Code (*ctx_push_current)(CUctx_st* context);
   Code (*ctx_pop_current)(CUctx_st** context);
+  Code (*ctx_get_device)(int* device);
   Code (*ctx_get_stream_priority_range)(int* least, int* greatest);
   Code (*thread_exchange_stream_capture_mode)(CaptureMode* mode);
   Code (*stream_create_with_priority)(CUstream_st** stream, unsigned int flags, int priority);

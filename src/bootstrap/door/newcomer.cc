@@ -41,8 +41,8 @@ Result<std::vector<DoorAddress>> parse_doors(std::string_view text, const std::s
     auto door = parse_door(part);
     if (!door) {
       return Failure(ErrorKind::invalid_argument,
-                     fmt::format("{}: \"{}\" is no HOST:PORT; give the doors of members, separated by commas "
-                                 "(Communicator::door())",
+                     fmt::format("{}: \"{}\" is no HOST:PORT; give what Communicator::door() or StoreServer::address() "
+                                 "says, several separated by commas",
                                  source, printable(part)));
     }
     doors.push_back(std::move(*door));

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "comm/context.h"
-#include "comm/device_staging.h"
+#include "comm/devices/device_staging.h"
 #include "comm/resolve/resolve.h"
 
 namespace qccl::comm {

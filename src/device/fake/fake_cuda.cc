@@ -80,6 +80,8 @@ Code device_primary_ctx_release(int) { return Code::success; }
 Code ctx_push_current(CUctx_st* context) { return driver().push(context); }
 Code ctx_pop_current(CUctx_st** context) { return driver().pop(context); }
 
+Code ctx_get_device(int* device) { return driver().current_device(*device); }
+
 Code ctx_get_stream_priority_range(int* least, int* greatest) {
   int device = 0;
   *least = 0;
@@ -296,6 +298,7 @@ const std::map<std::string, void*>& functions() {
       {"cuDevicePrimaryCtxRelease", address_of(device_primary_ctx_release)},
       {"cuCtxPushCurrent", address_of(ctx_push_current)},
       {"cuCtxPopCurrent", address_of(ctx_pop_current)},
+      {"cuCtxGetDevice", address_of(ctx_get_device)},
       {"cuCtxGetStreamPriorityRange", address_of(ctx_get_stream_priority_range)},
       {"cuThreadExchangeStreamCaptureMode", address_of(thread_exchange_stream_capture_mode)},
       {"cuStreamCreateWithPriority", address_of(stream_create_with_priority)},

@@ -174,16 +174,17 @@ bool Modules::destroy(CUmod_st* module) {
   return modules_.erase(module) > 0;
 }
 
+Code FakeDriver::current_device(int& device) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = current_.find(std::this_thread::get_id());
+  if (entry == current_.end() || entry->second.empty()) return Code::invalid_context;
+  device = entry->second.back()->device;
+  return Code::success;
+}
+
 Code FakeDriver::begin(const char* function, int& device) {
   if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto& stack = current_[std::this_thread::get_id()];
-    if (!stack.empty()) {
-      device = stack.back()->device;
-      return Code::success;
-    }
-  }
+  if (current_device(device) == Code::success) return Code::success;
   static_cast<void>(misuse(std::string(function) + " without a context"));
   return Code::invalid_context;
 }

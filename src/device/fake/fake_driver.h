@@ -157,6 +157,8 @@ class FakeDriver : public Faults, public Modules, public Devices {
   // ---- contexts of threads
   Code push(CUctx_st* context);
   Code pop(CUctx_st** context);
+  // The device of the current context, if there is one.
+  Code current_device(int& device);
 
   // ---- objects
   CUstream_st* make_stream(int device, bool is_library);

@@ -1,4 +1,4 @@
-#include "comm/device_staging.h"
+#include "comm/devices/device_staging.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Calls on device memory on a machine without a driver. tests/gpu has those with one.
-#include "comm/device_staging.h"
+#include "comm/devices/device_staging.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

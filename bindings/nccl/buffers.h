@@ -1,0 +1,21 @@
+// Where a call's buffers lie, which decides whether it names its stream.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+
+#include "communicator.h"
+
+namespace qccl::nccl {
+
+// The stream of the device that has one of the buffers, or, for pinned host memory, of the communicator's device;
+// nothing for other host memory. Null buffers do not count.
+std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
+                                      std::initializer_list<const void*> buffers);
+
+// Copies behind the work that the stream has. A device's memory goes by way of the host, as a message to this rank
+// itself.
+void copy(Communicator& group, const void* source, void* target, std::size_t bytes,
+          const std::optional<DeviceStream>& stream);
+
+}  // namespace qccl::nccl

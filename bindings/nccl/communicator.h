@@ -1,0 +1,86 @@
+// A communicator of NCCL: a group of QCCL with the device, the operators and the first failure that belong to it.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "process.h"
+
+namespace qccl::nccl {
+
+// An operator of ncclRedOpCreatePreMulSum().
+struct PremulSum {
+  DataType type;
+  double factor = 1;
+  const void* scalar = nullptr;  // read when the operation runs, in place of the factor
+};
+
+}  // namespace qccl::nccl
+
+// Thread-safe.
+struct ncclComm {
+ public:
+  explicit ncclComm(int device) : device_(device) {}
+  ~ncclComm() { settle(); }
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+
+  // The current device when the communicator was made; 0 if there was none.
+  int device() const { return device_; }
+
+  // Makes the group in this thread; throws what that throws. A split may give none.
+  void make(const qccl::nccl::Making& making);
+  // The same in a thread of its own: state() is ncclInProgress until it ends.
+  void make_later(qccl::nccl::Making making);
+  // Waits for that thread.
+  void settle();
+
+  // The group. Throws misuse while it is being made and once it is finalized or revoked, or the failure of its making.
+  qccl::Communicator group() const;
+  // The same, but of a revoked communicator too.
+  qccl::Communicator group_to_shrink() const;
+
+  // A failure of one of its operations.
+  void fail(const qccl::ErrorInfo& error);
+  // ncclSuccess, ncclInProgress or the first failure; ranks that are lost count too, once this rank knows.
+  ncclResult_t state() const;
+  std::string last_error() const;
+
+  // Ends its operations in all threads with an error. Later ones are refused.
+  void revoke(const std::string& reason);
+  // The same if operations are in flight, then leaves the group.
+  void end(const std::string& reason);
+  // Waits for its operations, each of which ends by its deadline, and leaves the group.
+  void close();
+
+  ncclRedOp_t add(const qccl::nccl::PremulSum& op);
+  void remove(ncclRedOp_t op);
+  qccl::nccl::PremulSum find(ncclRedOp_t op) const;
+
+ private:
+  void run(const qccl::nccl::Making& making);
+
+  const int device_;
+  std::thread maker_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::optional<qccl::Communicator> group_;
+  bool is_in_progress_ = true;
+  bool is_closed_ = false;
+  bool is_revoked_ = false;
+  std::optional<qccl::ErrorInfo> failure_;
+  std::map<int, qccl::nccl::PremulSum> operators_;
+  int next_operator_ = ncclAvg + 1;
+};
+
+namespace qccl::nccl {
+
+// A handle for the communicator, which is alive until remove().
+ncclComm_t add(const CommPtr& comm);
+// Both throw invalid_argument for what is no handle, or none any more.
+CommPtr find(ncclComm_t handle);
+CommPtr remove(ncclComm_t handle);
+
+}  // namespace qccl::nccl

@@ -1,0 +1,161 @@
+#include "groups.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "communicator.h"
+#include "results.h"
+
+namespace qccl::nccl {
+namespace {
+
+void wait_for(const Work& work, ncclComm& comm) {
+  try {
+    work.wait();
+  } catch (const Error& error) {
+    comm.fail(error.info());
+    throw;
+  }
+}
+
+// The n-th operations of all communicators before any (n+1)-th one: a communicator takes a limited number of them until
+// the others have theirs. Each keeps its own order.
+void take_turns(std::vector<Operation>& operations) {
+  std::map<const ncclComm*, std::size_t> counts;
+  std::vector<std::pair<std::size_t, Operation>> numbered;
+  numbered.reserve(operations.size());
+  for (Operation& each : operations) {
+    const std::size_t number = counts[each.comm.get()]++;
+    numbered.emplace_back(number, std::move(each));
+  }
+  std::ranges::stable_sort(numbered, {}, &std::pair<std::size_t, Operation>::first);
+  std::ranges::transform(numbered, operations.begin(), [](auto& each) { return std::move(each.second); });
+}
+
+// Waits for what was posted even if something failed: its buffers are the caller's again when the group has ended.
+void run_all(std::vector<Operation> operations) {
+  take_turns(operations);
+  std::vector<std::pair<Work, ncclComm*>> posted;
+  std::exception_ptr failure;
+  const auto keep_first = [&](auto&& call) {
+    try {
+      call();
+    } catch (const std::exception&) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  };
+  for (const Operation& each : operations) {
+    if (failure != nullptr) break;
+    keep_first([&] {
+      Communicator group = each.comm->group();
+      posted.emplace_back(each.post(group, false), each.comm.get());
+    });
+  }
+  for (const auto& [work, comm] : posted) keep_first([&, work = &work, comm = comm] { wait_for(*work, *comm); });
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+void forget(const Making& making) {
+  if (making.handle != nullptr) *making.handle = nullptr;
+  remove(making.comm.get());
+}
+
+void make_one(const Making& making) {
+  try {
+    making.comm->make(making);
+  } catch (...) {
+    forget(making);
+    throw;
+  }
+  if (making.handle == nullptr) forget(making);
+}
+
+void end_group(Thread& thread) {
+  const ncclResult_t failure = std::exchange(thread.failure, ncclSuccess);
+  std::vector<Operation> operations = std::exchange(thread.operations, {});
+  const std::vector<Making> makings = std::exchange(thread.makings, {});
+  if (failure != ncclSuccess) {
+    for (const Making& each : makings) forget(each);
+    return;
+  }
+  if (!makings.empty() && !operations.empty()) {
+    for (const Making& each : makings) forget(each);
+    refuse_usage("a group makes communicators or has operations of them, not both");
+  }
+  make_all(makings);
+  run_all(std::move(operations));
+}
+
+}  // namespace
+
+void submit(Operation operation) {
+  Thread& thread = this_thread();
+  if (thread.depth > 0) return thread.operations.push_back(std::move(operation));
+  Communicator group = operation.comm->group();
+  wait_for(operation.post(group, true), *operation.comm);
+}
+
+ncclResult_t submit(Making making, bool is_blocking) {
+  if (!is_blocking) {
+    const CommPtr comm = making.comm;
+    comm->make_later(std::move(making));
+    return ncclInProgress;
+  }
+  Thread& thread = this_thread();
+  if (thread.depth > 0) {
+    thread.makings.push_back(std::move(making));
+  } else {
+    make_one(making);
+  }
+  return ncclSuccess;
+}
+
+void make_all(const std::vector<Making>& makings) {
+  std::vector<std::exception_ptr> failures(makings.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < makings.size(); ++i) {
+    threads.emplace_back([&making = makings[i], &failure = failures[i]] {
+      try {
+        make_one(making);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  for (const std::exception_ptr& each : failures) {
+    if (each != nullptr) std::rethrow_exception(each);
+  }
+}
+
+void drop_group() {
+  Thread& thread = this_thread();
+  if (thread.depth > 0 && --thread.depth > 0) return;
+  for (const Making& each : thread.makings) forget(each);
+  thread.makings.clear();
+  thread.operations.clear();
+  thread.failure = ncclSuccess;
+}
+
+}  // namespace qccl::nccl
+
+using namespace qccl::nccl;
+
+ncclResult_t ncclGroupStart() {
+  ++this_thread().depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  return guarded([] {
+    Thread& thread = this_thread();
+    if (thread.depth == 0) refuse_usage("ncclGroupEnd() without ncclGroupStart() in this thread");
+    if (--thread.depth > 0) return ncclSuccess;
+    const ncclResult_t failure = thread.failure;
+    end_group(thread);
+    return failure;
+  });
+}

@@ -1,0 +1,56 @@
+// What C's handles stand for: the state that NCCL's functions have nowhere else to keep.
+// One a process and one a thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "qccl/qccl.h"
+
+#include "nccl.h"
+
+namespace qccl::nccl {
+
+using CommPtr = std::shared_ptr<ncclComm>;
+
+// Never destroyed, because a program's other threads may call until the process ends.
+struct Process {
+  std::mutex mutex;  // guards what follows
+  std::map<const ncclComm*, CommPtr> comms;
+  std::map<std::string, std::shared_ptr<StoreServer>> servers;  // by the id's key
+  std::map<void*, std::shared_ptr<void>> allocations;
+  std::string last_error;
+  bool has_shown_version = false;
+  bool has_warned_of_messages = false;
+};
+
+Process& process();
+
+// An operation of a group: posts itself, with CallOptions::awaited if the caller waits at once.
+struct Operation {
+  CommPtr comm;
+  std::function<Work(Communicator&, bool awaited)> post;
+};
+
+// Makes a communicator: blocks until its ranks have called.
+struct Making {
+  CommPtr comm;
+  std::function<std::optional<Communicator>()> make;
+  ncclComm_t* handle = nullptr;  // becomes null if it fails; null: the caller gets none
+};
+
+struct Thread {
+  int depth = 0;  // of ncclGroupStart()
+  ncclResult_t failure = ncclSuccess;
+  std::vector<Operation> operations;
+  std::vector<Making> makings;
+  std::string last_error;  // what ncclGetLastError() returned points into it
+};
+
+Thread& this_thread();
+
+}  // namespace qccl::nccl

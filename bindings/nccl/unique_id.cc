@@ -1,0 +1,79 @@
+#include "unique_id.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <string_view>
+
+#include "results.h"
+
+namespace qccl::nccl {
+namespace {
+
+constexpr std::string_view kMagic = "QCCL-id1";
+constexpr std::size_t kRandomBytes = 16;
+constexpr std::size_t kAddressAt = kMagic.size() + kRandomBytes;
+constexpr std::size_t kAddressBytes = NCCL_UNIQUE_ID_BYTES - kAddressAt;
+// For ranks that still read from the store when this process's first rank has met all of them.
+constexpr auto kLinger = std::chrono::seconds(5);
+
+// As many addresses as there is room for.
+std::string fitting(const std::string& addresses) {
+  if (addresses.size() < kAddressBytes) return addresses;
+  return addresses.substr(0, addresses.rfind(',', kAddressBytes - 1));
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char each : bytes) {
+    const auto byte = static_cast<unsigned char>(each);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+void leave(const Meeting& meeting) {
+  std::unique_lock lock(process().mutex);
+  const auto server = process().servers.extract(meeting.key);
+  lock.unlock();
+  if (!server.empty()) server.mapped()->close(kLinger);
+}
+
+}  // namespace
+
+ncclUniqueId make_meeting() {
+  auto server = std::make_shared<StoreServer>();
+  ncclUniqueId id{};
+  std::memcpy(id.internal, kMagic.data(), kMagic.size());
+  std::random_device random;
+  for (std::size_t at = kMagic.size(); at < kAddressAt; at += sizeof(unsigned int)) {
+    const unsigned int word = random();
+    std::memcpy(id.internal + at, &word, sizeof(word));
+  }
+  const std::string address = fitting(server->address());
+  std::memcpy(id.internal + kAddressAt, address.data(), address.size());
+  const std::lock_guard lock(process().mutex);
+  process().servers.emplace(read_meeting(id).key, std::move(server));
+  return id;
+}
+
+Meeting read_meeting(const ncclUniqueId& id) {
+  const std::string_view bytes(id.internal, NCCL_UNIQUE_ID_BYTES);
+  const std::string_view address = bytes.substr(kAddressAt);
+  if (!bytes.starts_with(kMagic) || address.front() == '\0' || address.back() != '\0') {
+    refuse_argument("the unique id is none of QCCL's: all ranks have to load this library in place of NCCL");
+  }
+  return {.key = hexadecimal(bytes.substr(kMagic.size(), kRandomBytes)), .address = address.data()};
+}
+
+Communicator meet(const Meeting& meeting, int world, int rank) {
+  InitOptions options{.rank = rank, .world = world, .job = "nccl/" + meeting.key};
+  if (world > 1) options.store = connect_store(meeting.address);
+  Communicator made = init(options);
+  leave(meeting);
+  return made;
+}
+
+}  // namespace qccl::nccl

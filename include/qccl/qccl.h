@@ -13,6 +13,7 @@
 #include "qccl/log_report.h"
 #include "qccl/mesh.h"
 #include "qccl/onebit.h"
+#include "qccl/outer.h"
 #include "qccl/pipeline.h"
 #include "qccl/policy.h"
 #include "qccl/sparse.h"

@@ -16,7 +16,7 @@ from ._check import check_extension
 
 check_extension()
 
-from . import _C, ddp, deepspeed, mesh, pipeline  # noqa: E402
+from . import _C, ddp, deepspeed, mesh, outer, pipeline  # noqa: E402
 from ._api import (  # noqa: E402
     Options,
     Policy,
@@ -58,6 +58,7 @@ __all__ = [
     "log_summary",
     "mesh",
     "monitored_barrier",
+    "outer",
     "pipeline",
     "save_log",
     "set_compression",

@@ -19,13 +19,14 @@
 namespace qccl::torch_binding {
 
 // Each adds its functions and classes to the module: the communication log of all jobs of the process, the shape of a
-// mesh (qccl/mesh.h), pipelines (qccl/pipeline.h), groups that go on after a failure and estimates of time, and jobs
-// that grow.
+// mesh (qccl/mesh.h), pipelines (qccl/pipeline.h), groups that go on after a failure and estimates of time, jobs that
+// grow, and the outer loop (qccl/outer.h).
 void bind_log(py::module_& module);
 void bind_mesh(py::module_& module);
 void bind_pipeline(py::module_& module);
 void bind_failures(py::module_& module);
 void bind_growth(py::module_& module);
+void bind_outer(py::module_& module);
 
 namespace {
 
@@ -261,4 +262,5 @@ PYBIND11_MODULE(_C, module) {
   module.def("version", &qccl::version);
   bind_mesh(module);
   bind_pipeline(module);
+  bind_outer(module);
 }

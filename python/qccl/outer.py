@@ -1,0 +1,226 @@
+"""Training that synchronises every H steps (docs/outer.md): DiLoCo, streaming DiLoCo, SparseLoCo, parameter averaging.
+
+    outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, blend=0.5, compression="int:bits=4")
+    for batch in batches:
+        ...
+        optimizer.step()
+        outer.step()
+    outer.finish()
+"""
+
+import io
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from . import _C
+from ._api import backend_of
+from ._failures import shrink
+
+OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+_Losses = (dist.DistNetworkError, dist.DistBackendError)
+
+
+class OuterLoop:
+    """qccl::train::OuterLoop (include/qccl/outer.h) over a module: the same state, bytes and bits.
+
+    Each rank trains alone. Every `every` steps a fragment's delta, the global model minus the rank's own, is averaged
+    over the ranks, the outer optimizer steps the global model by it, and the rank goes on from there. Collective: all
+    ranks make it with the same arguments, and get rank 0's parameters; a rank that joins later gets the global model.
+
+    every: steps between two rounds of a fragment (H), or a time (timedelta), where ranks make different numbers of
+        steps.
+    fragments: parts of the model (P) that are synchronised in turn; layer i is in fragment i mod P.
+    delay: steps for which a rank trains on before it waits for a round's average (tau), at most every / fragments.
+    blend: share of its own model that a rank keeps at the end of a round (alpha).
+    compression: of the deltas, for example "int:bits=4". Buffers are never compressed.
+    error_feedback: adds what compression left out to the next delta, multiplied by `error_decay`.
+    bfloat16_residual: keeps that in bfloat16: half of the memory.
+    weighted: deltas count by the samples given to step(), instead of equally.
+    outer_optimizer: makes the optimizer of the global model from parameters that it is given; None is SGD with a rate
+        of 0.7 and Nesterov momentum of 0.9. SGD without damping and weight decay is computed by the library, which
+        reads its rate before each step. Others are made once for each fragment.
+    buffers: "average" averages floating point buffers, such as batch norm's statistics; "keep" leaves each rank its
+        own.
+    group: None is the default group.
+    go_on: after the loss of ranks, goes on with those that live, as qccl.shrink(), in the default group or in `group`.
+
+    Parameters may be of any floating point type, on any device; deltas are float32, in host memory.
+
+    Raises ValueError for wrong arguments, and if they or the module's parameters differ between ranks.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        every: int | timedelta = 100,
+        fragments: int = 1,
+        delay: int = 0,
+        blend: float = 0.0,
+        compression: str = "none",
+        error_feedback: bool = True,
+        error_decay: float = 1.0,
+        bfloat16_residual: bool = False,
+        weighted: bool = False,
+        outer_optimizer: OptimizerFactory | None = None,
+        buffers: Literal["average", "keep"] = "average",
+        group: dist.ProcessGroup | None = None,
+        go_on: bool = True,
+    ) -> None:
+        if buffers not in ("average", "keep"):
+            raise ValueError(f'buffers is "average" or "keep", not {buffers!r}')
+        if min(fragments, delay + 1) < 1 or (isinstance(every, int) and every < 1):
+            raise ValueError("every and fragments must be at least 1, delay at least 0")
+        tensors = [(name, each.detach(), False) for name, each in model.named_parameters()]
+        if buffers == "average":
+            tensors += [(name, each, True) for name, each in model.named_buffers() if each.is_floating_point()]
+        self.group = group
+        self._go_on = go_on
+        self.outer_optimizer: torch.optim.Optimizer | None = None
+        optimizer: Any = (0.7, 0.9, True)
+        if outer_optimizer is not None:
+            self.outer_optimizer = outer_optimizer([torch.nn.Parameter(torch.zeros(1))])
+            optimizer = _as_sgd(self.outer_optimizer)
+        if optimizer is None:
+            assert outer_optimizer is not None
+            self.outer_optimizer = None
+            optimizer = _FragmentOptimizers(self, outer_optimizer, [each.shape for _, each, _ in tensors])
+        settings = {
+            "every": every if isinstance(every, int) else fragments,
+            "every_ms": max(1, round(every.total_seconds() * 1000)) if isinstance(every, timedelta) else None,
+            "fragments": fragments,
+            "delay": delay,
+            "blend": blend,
+            "compression": compression,
+            "error_feedback": error_feedback,
+            "error_decay": error_decay,
+            "bfloat16_residual": bfloat16_residual,
+            "is_weighted": weighted,
+        }
+        self._shapes = [each.shape for _, each, _ in tensors]
+        self._names = [name for name, _, _ in tensors]
+        self._loop = _C.OuterLoop(backend_of(group), tensors, optimizer, settings)
+
+    def step(self, samples: float = 1) -> None:
+        """After each step of the inner optimizer, which took so many samples.
+
+        Raises what torch.distributed raises: without `go_on` for lost ranks (then call regroup()), otherwise if too few
+        ranks are left.
+        """
+        if self.outer_optimizer is not None:
+            self._loop.set_learning_rate(self.outer_optimizer.param_groups[0]["lr"])
+        self._drive(lambda: self._loop.step(samples))
+
+    def finish(self) -> None:
+        """Waits until all ranks have called it, and synchronises all fragments: all ranks then have the same model."""
+        self._drive(self._loop.finish)
+
+    def regroup(self, group: dist.ProcessGroup | None = None) -> None:
+        """Goes on in another group (None: the default group), after qccl.shrink() or qccl.grow(). Collective over it: a
+        rank that has joined makes its OuterLoop meanwhile."""
+        self.group = group
+        self._drive(lambda: self._loop.regroup(backend_of(group)))
+
+    def stats(self) -> list[dict[str, Any]]:
+        """The last 10,000 rounds: "round", "fragment", "step", "ranks", "bytes" (sent by this rank), "seconds_waited",
+        "seconds" (since the round before), "computing" (share of that), "delta_norm", "residual_norm"."""
+        return self._loop.history()
+
+    def global_state(self) -> dict[str, torch.Tensor]:
+        """The global model by the names of parameters and averaged buffers, float32: the same bits on all ranks that
+        have ended the same rounds."""
+        values: dict[str, torch.Tensor] = {}
+        for fragment in range(self._loop.fragments):
+            rest = self._loop.global_values(fragment)
+            for member in self._loop.members(fragment):
+                count = self._shapes[member].numel()
+                values[self._names[member]] = rest[:count].view(self._shapes[member])
+                rest = rest[count:]
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's state, a round in flight included. Each rank saves its own, with model and inner optimizer."""
+        return {"saved": torch.frombuffer(bytearray(self._loop.save()), dtype=torch.uint8)}
+
+    def load_state_dict(self, state: dict[str, Any], *, own: bool = True) -> None:
+        """Into a loop that was made with the same arguments. Load the model's parameters after making it.
+
+        own: False for another rank's state, where there are more ranks than there were: the residual begins with zeros.
+        With fewer ranks, those that are missing take their residuals and their steps since the last round with them.
+
+        Raises ValueError for another model or other arguments, DistNetworkError if the state is damaged.
+        """
+        self._loop.load(state["saved"].numpy().tobytes(), own)
+
+    def _drive(self, call: Callable[[], None]) -> None:
+        while True:
+            try:
+                return call()
+            except _Losses:
+                if not self._go_on:
+                    raise
+            self.group = shrink(self.group)
+            call = self._regroup
+
+    def _regroup(self) -> None:
+        self._loop.regroup(backend_of(self.group))
+
+
+def _as_sgd(optimizer: torch.optim.Optimizer) -> tuple[float, float, bool] | None:
+    """Rate, momentum and Nesterov, if that is all that the optimizer does."""
+    settings = optimizer.param_groups[0]
+    others = ("weight_decay", "dampening", "maximize")
+    if type(optimizer) is not torch.optim.SGD or any(settings[each] for each in others):
+        return None
+    return settings["lr"], settings["momentum"], settings["nesterov"]
+
+
+class _FragmentOptimizers:
+    """An optimizer for each fragment, over the library's memory of its global values."""
+
+    def __init__(self, loop: OuterLoop, make: OptimizerFactory, shapes: list[torch.Size]) -> None:
+        self._loop = weakref.proxy(loop)  # which owns this
+        self._make = make
+        self._shapes = shapes
+        self._made: dict[int, torch.optim.Optimizer] = {}
+        self._loaded: dict[int, bytes] = {}
+
+    def step(self, fragment: int, values: torch.Tensor, gradient: torch.Tensor) -> None:
+        if fragment not in self._made:
+            self._made[fragment] = self._make([torch.nn.Parameter(each) for each in self._parts(fragment, values)])
+            if fragment in self._loaded:
+                state = torch.load(io.BytesIO(self._loaded.pop(fragment)), weights_only=True)
+                self._made[fragment].load_state_dict(state)
+        optimizer = self._made[fragment]
+        for each, part in zip(optimizer.param_groups[0]["params"], self._parts(fragment, gradient), strict=True):
+            each.grad = part
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def save(self, fragment: int) -> bytes:
+        if fragment not in self._made:
+            return self._loaded.get(fragment, b"")
+        saved = io.BytesIO()
+        torch.save(self._made[fragment].state_dict(), saved)
+        return saved.getvalue()
+
+    def load(self, fragment: int, saved: bytes) -> None:
+        self._made.pop(fragment, None)
+        self._loaded.pop(fragment, None)
+        if saved:
+            self._loaded[fragment] = saved
+
+    def _parts(self, fragment: int, values: torch.Tensor) -> list[torch.Tensor]:
+        parts: list[torch.Tensor] = []
+        for member in self._loop._loop.members(fragment):
+            count = self._shapes[member].numel()
+            if not values.numel():
+                break  # the averaged buffers, which the optimizer does not step
+            parts.append(values[:count].view(self._shapes[member]))
+            values = values[count:]
+        return parts

@@ -1,0 +1,111 @@
+#include "train/outer_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/digest/digest.h"
+
+namespace qccl::train {
+namespace {
+
+void check(const OuterOptions& options) {
+  const auto require = [](bool holds, const std::string& what) {
+    if (!holds) throw Error({.kind = ErrorKind::invalid_argument, .message = "QCCL: outer loop: " + what});
+  };
+  require(options.fragments >= 1, "fragments must be at least 1");
+  require(options.blend >= 0 && options.blend <= 1, fmt::format("blend is 0 to 1, not {}", options.blend));
+  require(options.error_decay >= 0 && options.error_decay <= 1,
+          fmt::format("error_decay is 0 to 1, not {}", options.error_decay));
+  if (options.every_time) return require(options.every_time->count() > 0, "every_time must be positive");
+  require(options.every >= options.fragments,
+          fmt::format("every = {} steps are too few for {} fragments", options.every, options.fragments));
+  require(options.delay <= options.every / options.fragments,
+          fmt::format("a delay of {} steps is more than the {} between two rounds: every / fragments", options.delay,
+                      options.every / options.fragments));
+}
+
+}  // namespace
+
+OuterModel::OuterModel(std::vector<OuterParameter> parameters, const OuterOptions& options)
+    : parameters_(std::move(parameters)), options_(options), optimizer_(options.optimizer) {
+  check(options_);
+  if (optimizer_ == nullptr) optimizer_ = std::make_shared<OuterSgd>();
+  for (auto& members : fragment_members(parameters_, options_.fragments)) {
+    OuterFragment& fragment = fragments_.emplace_back();
+    std::size_t count = 0;
+    for (const std::size_t member : members) {
+      fragment.begins.push_back(count);
+      count += parameters_[member].count;
+      if (!parameters_[member].is_averaged && !is_averaging()) fragment.deltas = count;
+    }
+    fragment.members = std::move(members);
+    fragment.global.resize(count);
+    if (!options_.compression.is_none() && options_.error_feedback) {
+      fragment.residual.resize(fragment.deltas, options_.bfloat16_residual);
+    }
+    load_own(fragment, fragment.global);
+    largest_ = std::max(largest_, count);
+  }
+}
+
+// The models themselves are then averaged: exact, where deltas would be rounded.
+bool OuterModel::is_averaging() const {
+  const auto* sgd = dynamic_cast<const OuterSgd*>(optimizer_.get());
+  return options_.compression.is_none() && sgd != nullptr && sgd->options().learning_rate == 1 &&
+         sgd->options().momentum == 0;
+}
+
+std::uint64_t OuterModel::settings() const {
+  std::uint64_t all = digest(options_.compression.to_string());
+  const std::uint64_t numbers[] = {options_.every_time ? 0 : options_.every,
+                                   options_.every_time ? 1u : 0u,
+                                   options_.fragments,
+                                   options_.delay,
+                                   std::bit_cast<std::uint64_t>(options_.blend),
+                                   options_.error_feedback ? 1u : 0u,
+                                   std::bit_cast<std::uint64_t>(options_.error_decay),
+                                   options_.is_weighted ? 1u : 0u};
+  for (const std::uint64_t number : numbers) all = digest(number, all);
+  for (const OuterFragment& fragment : fragments_) all = digest(std::uint64_t{fragment.deltas}, all);
+  for (const OuterParameter& parameter : parameters_) {
+    all = digest(parameter.name, all);
+    all = digest(std::uint64_t{parameter.count}, all);
+    all = digest(std::uint64_t{parameter.is_averaged}, all);
+  }
+  return all;
+}
+
+void OuterModel::load_own(const OuterFragment& fragment, std::span<float> to) const {
+  for (std::size_t i = 0; i < fragment.members.size(); ++i) {
+    const OuterParameter& parameter = parameters_[fragment.members[i]];
+    parameter.load(to.subspan(fragment.begins[i], parameter.count));
+  }
+}
+
+void OuterModel::step_global(std::size_t index, std::span<const float> average) {
+  OuterFragment& fragment = fragments_[index];
+  const auto global = std::span(fragment.global);
+  if (fragment.deltas > 0) {
+    optimizer_->step(index, global.first(fragment.deltas), average.first(fragment.deltas));
+  }
+  std::ranges::copy(average.subspan(fragment.deltas), global.subspan(fragment.deltas).begin());
+}
+
+void OuterModel::blend(const OuterFragment& fragment, float kept, std::span<float> scratch) const {
+  for (std::size_t i = 0; i < fragment.members.size(); ++i) {
+    const OuterParameter& parameter = parameters_[fragment.members[i]];
+    const auto global = std::span(fragment.global).subspan(fragment.begins[i], parameter.count);
+    if (kept == 0) {
+      parameter.store(global);
+      continue;
+    }
+    const auto own = scratch.first(parameter.count);
+    parameter.load(own);
+    for (std::size_t j = 0; j < own.size(); ++j) own[j] = kept * own[j] + (1 - kept) * global[j];
+    parameter.store(own);
+  }
+}
+
+}  // namespace qccl::train

@@ -1,0 +1,191 @@
+"""qccl.outer: training that synchronises every H steps."""
+
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import TIMEOUT, run_processes, run_ranks, values_of
+
+import qccl
+
+
+class Small(torch.nn.Module):
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+        self.norm = torch.nn.BatchNorm1d(64)
+        self.to(dtype)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + torch.tanh(block(x))
+        return self.norm(x)
+
+
+class Training:
+    """Batches are a function of rank and step."""
+
+    def __init__(self, rank, dtype=torch.float32, **arguments):
+        torch.manual_seed(rank)
+        self.rank, self.dtype, self.step = rank, dtype, 0
+        self.model = Small(dtype)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.outer = qccl.outer.OuterLoop(self.model, **arguments)
+
+    def run(self, until):
+        while self.step < until:
+            torch.manual_seed(1000 * self.step + self.rank)
+            x = torch.randn(16, 64, dtype=self.dtype)
+            loss = (self.model(x) - x.roll(1, dims=1)).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.step += 1
+            self.outer.step()
+
+    def values(self):
+        return [each.detach().clone() for each in self.model.parameters()]
+
+
+def assert_same_on_all_ranks(tensors):
+    for tensor in tensors:
+        first = tensor.clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(first, tensor)
+
+
+STREAMING = {"every": 6, "fragments": 2, "delay": 2, "blend": 0.5, "compression": "int:bits=4"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"every": 5},
+        STREAMING,
+        {**STREAMING, "outer_optimizer": lambda p: torch.optim.Adam(p, lr=0.01)},
+        {"every": 5, "compression": "topk:density=0.05", "error_decay": 0.95, "bfloat16_residual": True,
+         "outer_optimizer": lambda p: torch.optim.SGD(p, lr=1.0)},
+    ],
+    ids=["diloco", "streaming", "other optimizer", "sparseloco"],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_all_ranks_have_the_same_global_model_and_in_the_end_the_same_parameters(arguments, dtype):
+    def body(rank):
+        training = Training(rank, dtype, **arguments)
+        for until in (5, 13, 20):
+            training.run(until)
+            assert_same_on_all_ranks(training.outer.global_state().values())
+        training.outer.finish()
+        assert_same_on_all_ranks(training.model.state_dict().values())
+        rounds = training.outer.stats()
+        assert [each["round"] for each in rounds] == list(range(len(rounds)))
+        assert all(each["bytes"] > 0 and 0 <= each["computing"] <= 1 and each["delta_norm"] > 0 for each in rounds[:3])
+
+    run_ranks(body, 2)
+
+
+def test_every_step_with_a_rate_of_1_and_no_momentum_is_parameter_averaging_to_the_bit():
+    def body(rank):
+        training = Training(rank, every=1, outer_optimizer=lambda p: torch.optim.SGD(p, lr=1.0))
+        before = training.values()
+        training.outer.step = lambda: None
+        training.run(1)
+        expected = training.values()
+        assert not torch.equal(before[0], expected[0])
+        # In one call: the order of additions depends on its size.
+        buffers = [each for each in training.model.buffers() if each.is_floating_point()]
+        average = torch.cat([each.flatten() for each in (*expected, *buffers)])
+        dist.all_reduce(average, op=dist.ReduceOp.AVG)
+        for each in expected:
+            each.copy_(average[: each.numel()].view_as(each))
+            average = average[each.numel() :]
+        del training.outer.step
+        training.outer.step()
+        for got, want in zip(training.values(), expected, strict=True):
+            assert torch.equal(got, want)
+
+    run_ranks(body, 3)
+
+
+@pytest.mark.parametrize("make", [None, lambda p: torch.optim.Adam(p, lr=0.01)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("cut", [7, 9, 10])
+def test_a_run_that_was_saved_and_resumed_has_the_same_bits(make, cut):
+    arguments = {**STREAMING, "outer_optimizer": make}
+
+    def body(rank):
+        whole = Training(rank, **arguments)
+        whole.run(20)
+        first = Training(rank, **arguments)
+        first.run(cut)
+        saved = [first.model.state_dict(), first.optimizer.state_dict(), first.outer.state_dict()]
+        second = Training(rank + 5, **arguments)
+        second.rank, second.step = rank, cut
+        for part, state in zip((second.model, second.optimizer, second.outer), saved, strict=True):
+            part.load_state_dict(state)
+        second.run(20)
+        whole.outer.finish()
+        second.outer.finish()
+        for got, want in zip(second.values(), whole.values(), strict=True):
+            assert torch.equal(got, want)
+
+    run_ranks(body, 2)
+
+
+def test_survivors_of_a_kill_finish_the_round(tmp_path):
+    def body(rank):
+        store = dist.FileStore(str(tmp_path / "store"), 3)
+        dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=TIMEOUT)
+        training = Training(rank, **STREAMING)
+        training.run(10)
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        training.run(30)
+        training.outer.finish()
+        assert dist.get_world_size() == 2 and training.outer.stats()[-1]["ranks"] == 2
+        assert_same_on_all_ranks(training.values())
+        dist.destroy_process_group()
+
+    values_of(run_processes(body, 3)[1:])
+
+
+def test_time_instead_of_steps_and_deltas_by_samples():
+    def body(rank):
+        training = Training(rank, every=timedelta(milliseconds=30), fragments=2, weighted=True)
+        training.run(50 if rank == 0 else 90)
+        training.outer.finish()
+        assert_same_on_all_ranks(training.values())
+
+    run_ranks(body, 2)
+
+
+def test_buffers_are_averaged_or_kept():
+    def body(rank):
+        averaged, kept = Small(), Small()
+        loops = [
+            qccl.outer.OuterLoop(model, every=1, buffers=how)
+            for model, how in ((averaged, "average"), (kept, "keep"))
+        ]
+        for model, loop in zip((averaged, kept), loops, strict=True):
+            model.norm.running_mean.fill_(float(rank))
+            loop.step()
+        assert averaged.norm.running_mean[0] == 0.5 and kept.norm.running_mean[0] == rank
+
+    run_ranks(body, 2)
+
+
+def test_wrong_arguments_are_named():
+    def body(rank):
+        for wrong, text in [
+            ({"every": 4, "fragments": 9}, "9"),
+            ({"every": 8, "fragments": 2, "delay": 5}, "delay of 5"),
+            ({"buffers": "drop"}, "drop"),
+            ({"compression": "int:bits=99"}, "99"),
+            ({"every": 8 + rank}, "other options"),
+        ]:
+            with pytest.raises(ValueError, match=text):
+                qccl.outer.OuterLoop(Small(), **wrong)
+
+    run_ranks(body, 2)

@@ -35,6 +35,9 @@ class FeedbackState;
 // repeated, in this group or in the one that shrink() returns. Memory: two float32 an element, one of them for the
 // other side of the last call (settle()).
 //
+// Calls on a device's memory that run there (docs/gpu.md) move the state to the device. The functions here, and calls
+// on host memory, copy it back and throw what the device answers if that fails. The state may outlive the job.
+//
 // One call at a time may use a state. Until that call's Work is done, a second call and every function here except
 // size() throw misuse. Only one thread at a time may use it.
 class ErrorFeedback {
@@ -51,7 +54,8 @@ class ErrorFeedback {
   std::size_t size() const;
   // Number of calls with it that ended well; the codecs' random numbers depend on it, so all ranks must have the same.
   std::uint64_t counter() const;
-  // The residual of each element, readable and writable. Valid as long as the state.
+  // The residual of each element, readable and writable. Valid as long as the state; ask again after a call on device
+  // memory, which may keep it there.
   std::span<float> residual() const;
   // After a failure: makes this the state after `counter` calls, where that is one more or one less than counter(). A
   // rank may see its last call end well that failed on others; before a step is repeated, or taken over from a rank
@@ -86,6 +90,7 @@ class ErrorFeedback {
 
  private:
   internal::FeedbackState& idle_state() const;
+  internal::FeedbackState& host_state() const;
 
   std::shared_ptr<internal::FeedbackState> state_;
 };

@@ -178,7 +178,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
                                            .deadline = deadline};
   QCCL_ASSIGN(auto transport, make_transport(std::move(links), transport_options, clock_));
   if (const FrameRooms* const rooms = transport->host_memory().rooms; rooms != nullptr) {
-    call_memory_->devices.set_frame_memory(rooms->memory());
+    call_memory_->devices->set_frame_memory(rooms->memory());
   }
   const bool has_long_slices = shares_cores || is_loopback(*transport, membership_);
   if (has_long_slices && !options.slice_bytes) cost_environment.slice_bytes = kLongSliceBytes;

@@ -90,8 +90,9 @@ Result<Beginning> begin_job(const InitOptions& init);
 
 // What calls take memory from. Outlives the operations.
 struct CallMemory {
-  explicit CallMemory(const Options& options) : devices(options.pinned_limit, options.device_kernels) {}
-  DeviceStaging devices;
+  explicit CallMemory(const Options& options)
+      : devices(std::make_shared<DeviceStaging>(options.pinned_limit, options.device_kernels)) {}
+  const std::shared_ptr<DeviceStaging> devices;  // shared with error feedback that is in their memory
   engine::KeptPool kept_inputs;
 };
 

@@ -36,19 +36,27 @@ internal::FeedbackState& ErrorFeedback::idle_state() const {
   return *state_;
 }
 
+// In host memory.
+internal::FeedbackState& ErrorFeedback::host_state() const {
+  internal::FeedbackState& state = idle_state();
+  const Status home = state.bring_home();
+  if (!home.ok()) throw wrong(home.error().kind, "it can't be copied from the device: " + home.error().message);
+  return state;
+}
+
 std::size_t ErrorFeedback::size() const { return state_ == nullptr ? 0 : state_->size(); }
 
 std::uint64_t ErrorFeedback::counter() const { return idle_state().counter(); }
 
 std::span<float> ErrorFeedback::residual() const {
-  internal::FeedbackState& state = idle_state();
+  internal::FeedbackState& state = host_state();
   return {state.residual(), state.size()};
 }
 
 void ErrorFeedback::reset() { idle_state().reset(); }
 
 void ErrorFeedback::reset(std::size_t begin, std::size_t count) {
-  internal::FeedbackState& state = idle_state();
+  internal::FeedbackState& state = host_state();
   if (begin > state.size() || count > state.size() - begin) {
     throw wrong(ErrorKind::invalid_argument,
                 fmt::format("elements {} to {} go beyond its {}", begin, begin + count, state.size()));
@@ -57,7 +65,7 @@ void ErrorFeedback::reset(std::size_t begin, std::size_t count) {
 }
 
 void ErrorFeedback::settle(std::uint64_t counter) {
-  internal::FeedbackState& state = idle_state();
+  internal::FeedbackState& state = host_state();
   if (counter == state.counter()) return;
   if (counter == state.other_counter()) return state.swap();
   const std::string other =
@@ -67,7 +75,7 @@ void ErrorFeedback::settle(std::uint64_t counter) {
 }
 
 std::vector<std::byte> ErrorFeedback::save() const {
-  internal::FeedbackState& state = idle_state();
+  internal::FeedbackState& state = host_state();
   const std::size_t residual_bytes = state.size() * sizeof(float);
   std::vector<std::byte> saved(kHeaderBytes + residual_bytes + kChecksumBytes);
   std::memcpy(saved.data(), kMagic, sizeof(kMagic));

@@ -220,7 +220,7 @@ void run_staged(CommunicatorState& group, const OnebitArguments& arguments, cons
   const auto check = [&group](Status status) {
     if (!status.ok()) throw Error(group.group().failure(status.error().kind, status.error().message));
   };
-  comm::BlockingStage stage(context->call_memory().devices, context->clock());
+  comm::BlockingStage stage(*context->call_memory().devices, context->clock());
   using Use = comm::BlockingStage::Use;
   const comm::BlockingStage::Buffer buffers[] = {{used("input", arguments.input), Use::read},
                                                  {used("output", arguments.output), Use::write},

@@ -37,10 +37,10 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
   if (target->failure) return refuse(arguments, *target->failure);
   if (arguments.message) return post_message(*target, std::move(arguments));
   if (arguments.feedback != nullptr) {
-    arguments.random_counter = arguments.feedback->claim();
+    arguments.random_counter = arguments.feedback->claim(device_of_lanes(arguments));
     if (!arguments.random_counter) {
       return refuse(arguments,
-                    {.kind = ErrorKind::misuse, .message = "QCCL: " + arguments.feedback->unusable_reason()});
+                    {.kind = ErrorKind::misuse, .message = std::string("QCCL: ") + internal::FeedbackState::kInUse});
     }
     claimed = arguments.feedback;
   }

@@ -71,18 +71,22 @@ class BothMemories {
  public:
   explicit BothMemories(Communicator& comm) : host_(comm), device_(comm.dup()) {}
 
-  void expect_equal(const CollectiveCase& made) {
+  void expect_equal(const CollectiveCase& made) { expect_equal(made, {}, {}); }
+  // With the states of error feedback, each of its own memory's call.
+  void expect_equal(const CollectiveCase& made, const ErrorFeedback& on_host, const ErrorFeedback& on_device) {
     SCOPED_TRACE(fmt::format("rank {}: {}", host_.rank(), made.name()));
     const Layout layout(made, host_.rank(), host_.size());
     ByteVector input = make_inputs(Pattern::normal, made.type, layout.input_bytes / element_bytes(made.type),
                                    host_.size(), ++cases_)[static_cast<std::size_t>(host_.rank())];
     ByteVector expected(layout.bytes, fake::kPoison);
     std::copy(input.begin(), input.end(), expected.begin() + static_cast<std::ptrdiff_t>(layout.input_at));
-    make(host_, made, expected.data(), layout, made.options);
+    CallOptions options = made.options;
+    options.error_feedback = on_host;
+    make(host_, made, expected.data(), layout, options);
 
     const DeviceBuffer memory(layout.bytes);
     memory.write(stream_, input, layout.input_at);
-    CallOptions options = made.options;
+    options.error_feedback = on_device;
     options.stream = stream_;
     make(device_, made, memory.data(), layout, options);
     const ProgramStream other;

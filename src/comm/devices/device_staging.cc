@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "device/kernels.h"
+#include "engine/staged/device_feedback.h"
 
 namespace qccl::comm {
 
@@ -115,6 +116,16 @@ Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream, c
   }
   QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, use, lane_bytes));
   return call;
+}
+
+Result<bool> DeviceStaging::move(internal::FeedbackState& feedback, const DeviceStream& stream) {
+  QCCL_ASSIGN(engine::StagingDevice* const staging, open(stream.device));
+  if (!staging->has_kernels() || feedback.is_busy()) return false;
+  if (feedback.on_device() != nullptr && feedback.on_device()->place() == staging) return true;
+  QCCL_TRY(feedback.bring_home());
+  auto moved = engine::DeviceFeedback::make(shared_from_this(), *staging, feedback);
+  if (moved.ok()) feedback.move_to(std::move(*moved));
+  return moved.ok();
 }
 
 }  // namespace qccl::comm

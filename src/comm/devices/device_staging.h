@@ -25,7 +25,7 @@ struct UsedBuffer {
 };
 
 // A context's devices, which are opened when a call first names them. Thread-safe.
-class DeviceStaging {
+class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
  public:
   // `kernels`: empty: those that are built in; "off": none; else a file with an image that the driver loads.
   explicit DeviceStaging(std::uint64_t pinned_limit, std::string kernels = "")
@@ -41,6 +41,10 @@ class DeviceStaging {
   // The device's part of a call that is about to be posted: see StagedCall::begin(). Throws std::bad_alloc.
   Result<engine::StagedCallPtr> begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
                                       engine::MemoryKind kind, std::size_t lane_bytes = 0);
+
+  // Moves the state to the stream's device, for a call with lanes there. False if it stays where it is: the device has
+  // no kernels or no memory, or another call has the state. A failure is that of the device where it was.
+  Result<bool> move(internal::FeedbackState& feedback, const DeviceStream& stream);
 
  private:
   Result<engine::StagingDevice*> open(int device);

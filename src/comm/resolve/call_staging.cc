@@ -63,11 +63,19 @@ void CallStaging::stage(CallArguments& arguments, const CollectiveCall& call) co
   const ResolvedCall& resolved = arguments.plan->call();
   const Buffers buffers = used_buffers(call, resolved);
   const bool is_long = std::max(buffers.input_bytes, buffers.output_bytes) > kStagedBytes;
-  const bool may_have_lanes =
-      resolved.memory == MemoryKind::device && is_long && arguments.feedback == nullptr && !call.options.keep_input;
-  const std::size_t lane_bytes = may_have_lanes ? engine::device_lane_bytes(*arguments.plan, group_.size()) : 0;
-  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, resolved.memory, lane_bytes),
-                                  to_string(call.collective)));
+  const bool may_have_lanes = resolved.memory == MemoryKind::device && is_long && !call.options.keep_input;
+  const std::string_view name = to_string(call.collective);
+  std::size_t lane_bytes = may_have_lanes ? engine::device_lane_bytes(*arguments.plan, group_.size()) : 0;
+  if (lane_bytes > 0 && arguments.feedback != nullptr) {
+    if (!take_or_throw(devices_.move(*arguments.feedback, *call.options.stream), name)) lane_bytes = 0;
+  }
+  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, resolved.memory, lane_bytes), name));
+}
+
+void CallStaging::bring_home(internal::FeedbackState& feedback, const CollectiveCall& call) const {
+  if (feedback.is_busy()) return;
+  Status home = feedback.bring_home();
+  if (!home.ok()) take_or_throw(Result<bool>(home.failure()), to_string(call.collective));
 }
 
 void CallStaging::stage(CallArguments& arguments, const MessageCall& call) const {

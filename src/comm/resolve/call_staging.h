@@ -14,13 +14,16 @@ class CallStaging {
  public:
   // Both outlive the object.
   CallStaging(const GroupIdentity& group, CallMemory& memory)
-      : group_(group), devices_(memory.devices), kept_inputs_(memory.kept_inputs) {}
+      : group_(group), devices_(*memory.devices), kept_inputs_(memory.kept_inputs) {}
 
   // Completes the call for the memory of its buffers. `may_choose`: nobody asked for its algorithm.
   void place(const CollectiveCall& call, engine::ResolvedCall& resolved, bool may_choose) const;
   // Makes the call run on lanes of the device, or in host memory between its copies.
   void stage(engine::CallArguments& arguments, const CollectiveCall& call) const;
   void stage(engine::CallArguments& arguments, const MessageCall& call) const;
+  // The call computes on the host: the state must be there, too, unless another call has it; then this one will be
+  // refused when it is posted.
+  void bring_home(internal::FeedbackState& feedback, const CollectiveCall& call) const;
   // The call, which is staged if it names a stream, gives its input back if it fails. Throws std::bad_alloc.
   void keep_input(engine::CallArguments& arguments, const CollectiveCall& call) const;
 

@@ -60,6 +60,13 @@ void WorkState::notify(std::function<void()> callback) {
   callback();
 }
 
+Status FeedbackState::bring_home() {
+  if (on_device_ == nullptr) return {};
+  QCCL_TRY(on_device_->fetch(residual_, other_));
+  on_device_.reset();
+  return {};
+}
+
 void FeedbackState::save(std::uint64_t first, std::size_t count) {
   std::copy_n(element(residual_, first), count, element(other_, first));
   saved_ += count;
@@ -71,8 +78,7 @@ void FeedbackState::take_back(std::uint64_t first, std::size_t count) {
 
 void FeedbackState::end(bool well) {
   if (!is_busy()) return;
-  const bool is_whole = saved_ == size();
-  if (is_whole) other_counter_ = well ? counter_ : counter_ + 1;
+  if (is_saved()) other_counter_ = well ? counter_ : counter_ + 1;
   if (well) ++counter_;
   busy_.store(false, std::memory_order_release);
 }

@@ -1,5 +1,7 @@
 #include "engine/compute/device_compute.h"
 
+#include <utility>
+
 namespace qccl::engine {
 
 DeviceCompute::DeviceCompute(const ComputeContext& context)
@@ -20,7 +22,19 @@ void DeviceCompute::begin(const CallArguments& arguments) {
   call_.arguments = &arguments;
   call_.staged = arguments.staged.get();
   call_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
+  call_.feedback = nullptr;
+  call_.kept = {};
+  if (arguments.feedback != nullptr) {
+    call_.feedback = static_cast<DeviceFeedback*>(arguments.feedback->on_device());
+    call_.feedback->begin();
+  }
   for (DeviceLane& lane : lanes_) lane.begin();
+}
+
+// Of a call that has come to all elements the other side is that after it.
+void DeviceCompute::take_back() {
+  if (call_.feedback == nullptr) return;
+  call_.arguments->feedback->is_saved() ? call_.feedback->swap() : call_.feedback->take_back();
 }
 
 Outgoing DeviceCompute::outgoing(std::size_t lane, std::size_t, GroupRank) {
@@ -34,7 +48,10 @@ Status DeviceCompute::local(std::size_t lane, std::size_t step) {
 }
 
 Result<bool> DeviceCompute::look() { return call_.staged->jobs().look(); }
-Status DeviceCompute::submit() { return call_.staged->jobs().submit(); }
+Status DeviceCompute::submit() {
+  QCCL_TRY(std::exchange(call_.kept, {}));
+  return call_.staged->jobs().submit();
+}
 bool DeviceCompute::is_idle() const { return call_.staged->jobs().is_idle(); }
 
 }  // namespace qccl::engine

@@ -26,6 +26,8 @@ class DeviceCompute final : public Compute, public LaterWork {
   Status local(std::size_t lane, std::size_t step) override;
   std::byte* find_destination(std::size_t, std::uint64_t) override { return nullptr; }
 
+  void take_back() override;
+
   LaterWork* later() override { return this; }
   bool has_room(std::size_t lane) const override { return lanes_[lane].has_room(); }
   bool takes_frames(std::size_t lane, std::size_t step) const override { return lanes_[lane].takes_frames(step); }

@@ -28,7 +28,7 @@ bool needs_place(const plan::Lane& lane, std::size_t index, std::span<const Byte
 
 static_assert(LaterWork::kMostFrames + 1 == kernels::device::kMostPayloads);
 
-DeviceLane::DeviceLane(const DeviceCall& call, std::size_t lane)
+DeviceLane::DeviceLane(DeviceCall& call, std::size_t lane)
     : call_(call),
       plan_(call.plan->schedule().lanes[lane]),
       places_(call.layout.lanes()[lane]),
@@ -98,7 +98,8 @@ void DeviceLane::add_payload(Job& job, std::size_t index, std::span<const Bytes>
 // Together with a copy of the input to the output that follows.
 void DeviceLane::send_own(std::size_t index, std::span<const Bytes> frames) {
   Job job = memory_.job(slice_, plan_.steps[index].raw);
-  job.sources[job.source_count++] = memory_.own_input(slice_);
+  job.sources[job.source_count++] = memory_.take_input(slice_, job);
+  job.keeps_residual = job.residual != nullptr;
   add_payload(job, index, frames, call_.keys.input);
   const bool is_kept = index + 1 < plan_.steps.size() && plan_.steps[index + 1].kind == StepKind::local_copy;
   const bool is_encoded_too = is_encoded(job.format);
@@ -116,6 +117,8 @@ void DeviceLane::send_sum(std::size_t index, std::span<const Bytes> frames) {
   const bool is_result = step.kind == StepKind::send_result;
   add_payload(sum_, index, frames, is_result ? call_.keys.owner : call_.keys.hop);
   sum_.outputs_sent = is_result && is_encoded(sum_.format) && !step.raw;
+  sum_.keeps_residual = sum_.residual != nullptr;
+  if (is_result && sum_.op == ReduceOp::avg) sum_.residual_factor = static_cast<float>(call_.world);
   add(sum_, sum_follows_);
 }
 
@@ -168,7 +171,7 @@ Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
 
 void DeviceLane::local(std::size_t index) {
   switch (plan_.steps[index].kind) {
-    case StepKind::local_reduce: add_part(memory_.own_input(slice_)); break;
+    case StepKind::local_reduce: add_part(memory_.take_input(slice_, sum_)); break;
     case StepKind::finish: finish(index); break;
     default: copy_own(index);
   }
@@ -186,7 +189,7 @@ void DeviceLane::copy_own(std::size_t index) {
   const bool is_sent = index > 0 && plan_.steps[index - 1].kind == StepKind::send_input;
   if (is_sent) return;
   Job job = memory_.job(slice_, !plan_.steps[index].quantized);
-  job.sources[job.source_count++] = memory_.own_input(slice_);
+  job.sources[job.source_count++] = memory_.take_input(slice_, job);
   job.output = memory_.output(slice_);
   job.outputs_sent = is_encoded(job.format);
   job.moves = !job.outputs_sent;

@@ -36,7 +36,7 @@ class Arrivals {
 class DeviceLane {
  public:
   // The call outlives it.
-  DeviceLane(const DeviceCall& call, std::size_t lane);
+  DeviceLane(DeviceCall& call, std::size_t lane);
 
   void begin();
   void begin_slice(std::uint64_t slice);
@@ -62,7 +62,7 @@ class DeviceLane {
   void finish(std::size_t step);
   void copy_own(std::size_t step);
 
-  const DeviceCall& call_;
+  DeviceCall& call_;
   const plan::Lane& plan_;
   const DeviceLayout::Lane& places_;
   const DeviceSlices memory_;

@@ -18,6 +18,8 @@ constexpr std::uint64_t kLeastDepth = 2;
 
 bool makes_payload(StepKind kind) { return plan::sends(kind) && kind != StepKind::forward; }
 
+bool adds_own(StepKind kind) { return kind == StepKind::local_reduce || kind == StepKind::local_copy; }
+
 bool adds(StepKind kind) { return kind == StepKind::local_reduce || kind == StepKind::recv_reduce; }
 
 // What follows a finished sum is sent as one payload; the bytes of a scratch lane's raw one are its output.
@@ -40,6 +42,17 @@ bool has_jobs(const plan::Lane& lane, bool is_compressed) {
   return true;
 }
 
+// This rank's input leaves the lane encoded, so that the job that encodes it knows its error.
+bool encodes_input(const plan::Lane& lane) {
+  const auto uses = [](const Step& step) { return step.kind == StepKind::send_input || adds_own(step.kind); };
+  if (std::ranges::none_of(lane.steps, uses)) return true;
+  const auto is_copy = [](const Step& step) { return step.kind == StepKind::local_copy; };
+  const auto is_raw = [](const Step& step) { return makes_payload(step.kind) && step.raw; };
+  const auto sends = [](const Step& step) { return makes_payload(step.kind); };
+  return std::ranges::none_of(lane.steps, is_copy) && std::ranges::none_of(lane.steps, is_raw) &&
+         std::ranges::any_of(lane.steps, sends);
+}
+
 }  // namespace
 
 std::optional<DeviceLayout> DeviceLayout::of(const ExecutablePlan& plan, int world) {
@@ -48,6 +61,7 @@ std::optional<DeviceLayout> DeviceLayout::of(const ExecutablePlan& plan, int wor
   DeviceLayout layout(std::clamp(kMostSlices / static_cast<std::uint64_t>(world), kLeastDepth, kMostDepth));
   for (const plan::Lane& lane : plan.schedule().lanes) {
     if (!has_jobs(lane, is_compressed)) return std::nullopt;
+    if (is_compressed && plan.call().error_feedback && !encodes_input(lane)) return std::nullopt;
     layout.add_lane(plan, lane);
   }
   return layout;

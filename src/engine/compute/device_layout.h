@@ -28,7 +28,8 @@ class DeviceLayout {
   };
 
   // Nothing if the plan's codec has no kernels, or its steps no jobs: a lane has several payloads, goes on with a sum
-  // that it has sent, or adds what it has decoded of its own input.
+  // that it has sent, or adds what it has decoded of its own input. Nor with error feedback, if a lane does not send
+  // the input encoded.
   static std::optional<DeviceLayout> of(const ExecutablePlan& plan, int world);
 
   const std::vector<Lane>& lanes() const { return lanes_; }

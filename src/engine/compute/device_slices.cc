@@ -5,7 +5,7 @@ namespace qccl::engine {
 using kernels::device::SliceJob;
 using kernels::device::Source;
 
-DeviceSlices::DeviceSlices(const DeviceCall& call, std::size_t lane)
+DeviceSlices::DeviceSlices(DeviceCall& call, std::size_t lane)
     : call_(call), lane_(call.plan->schedule().lanes[lane]), places_(call.layout.lanes()[lane]) {}
 
 std::size_t DeviceSlices::elements(std::uint64_t slice) const { return call_.plan->slice_length(lane_.count, slice); }
@@ -15,10 +15,17 @@ std::byte* DeviceSlices::place(std::uint64_t slice, std::size_t at) const {
          at;
 }
 
-Source DeviceSlices::own_input(std::uint64_t slice) const {
+// An element of a sum has the same index as in each rank's tensor.
+Source DeviceSlices::take_input(std::uint64_t slice, SliceJob& job) const {
   const std::uint64_t first = lane_.input_begin + slice * call_.plan->slice_elements();
+  if (call_.feedback != nullptr) {
+    if (call_.kept.ok()) call_.kept = call_.feedback->keep(first, elements(slice));
+    call_.arguments->feedback->note_saved(elements(slice));
+    job.residual = call_.feedback->residual() + first;
+  }
   return {.data = call_.arguments->input + first * element_bytes(call_.plan->call().type),
-          .is_scaled = call_.plan->call().op == ReduceOp::premul_sum};
+          .is_scaled = call_.plan->call().op == ReduceOp::premul_sum,
+          .adds_residual = call_.feedback != nullptr};
 }
 
 void* DeviceSlices::output(std::uint64_t slice) const {

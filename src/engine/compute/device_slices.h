@@ -7,6 +7,7 @@
 #include "engine/call/call_arguments.h"
 #include "engine/compute/device_layout.h"
 #include "engine/compute/math_context.h"
+#include "engine/staged/device_feedback.h"
 #include "engine/staged/staged_call.h"
 #include "kernels/device/slice_job.h"
 
@@ -24,16 +25,19 @@ struct DeviceCall {
   StagedCall* staged = nullptr;
   const CallArguments* arguments = nullptr;
   PhaseKeys keys{};
+  DeviceFeedback* feedback = nullptr;  // null: without
+  Status kept{};                       // whether it could keep what it was told to
 };
 
 class DeviceSlices {
  public:
-  DeviceSlices(const DeviceCall& call, std::size_t lane);
+  DeviceSlices(DeviceCall& call, std::size_t lane);
 
   std::size_t elements(std::uint64_t slice) const;
   // Pinned memory, `at` from where the slice's begins.
   std::byte* place(std::uint64_t slice, std::size_t at) const;
-  kernels::device::Source own_input(std::uint64_t slice) const;
+  // Adds this rank's input to the parts of a job of the slice, with the residual, which is kept before: once a slice.
+  kernels::device::Source take_input(std::uint64_t slice, kernels::device::SliceJob& job) const;
   void* output(std::uint64_t slice) const;
 
   // A job of the slice's elements; raw: whatever the plan's codec is.
@@ -42,7 +46,7 @@ class DeviceSlices {
   RandomStream random(std::uint64_t slice, std::uint64_t key) const;
 
  private:
-  const DeviceCall& call_;
+  DeviceCall& call_;
   const plan::Lane& lane_;
   const DeviceLayout::Lane& places_;
 };

@@ -101,7 +101,7 @@ const char* StagedCall::awaited() const {
   }
 }
 
-bool has_device_lanes(const StagedCall& staged) { return staged.has_lanes(); }
+const void* device_of_lanes(const StagedCall& staged) { return staged.has_lanes() ? &staged.home() : nullptr; }
 
 void StagedCallReturn::operator()(StagedCall* call) const {
   if (call != nullptr) call->home().give_back(call);

@@ -28,12 +28,13 @@ MAX_CONSTRUCTOR_PARAMETERS = 6
 MAX_KERNEL_PARAMETERS = 7  # of functions in src/kernels, which get vectors' tags, pointers and sizes by value
 COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "python", "bench")
 
-# Classes that are larger. They may shrink, and then leave this list; the first three give other libraries' or users'
+# Classes that are larger. They may shrink, and then leave this list; the first four give other libraries' or users'
 # interfaces their size.
 LARGE_CLASSES = {
     "include/qccl/communicator.h Communicator": 96,
-    "bindings/torch/backend/backend.h Backend": 92,
-    "bindings/torch/work/work.h CollectiveWork": 36,
+    "bindings/torch/backend/backend.h Backend": 94,
+    "bindings/torch/backend/reconfigurable.h Reconfigurable": 50,
+    "bindings/torch/work/work.h CollectiveWork": 37,
 }
 
 # Functions with more parameters, which may lose some and then leave this list. The first two are public, the others

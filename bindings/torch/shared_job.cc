@@ -93,7 +93,7 @@ InitOptions init_options(const GroupSpec& spec) {
                       .store = std::make_shared<C10dStore>(spec.store),
                       .job = "torch/" + spec.name,
                       .timeout = spec.timeout,
-                      .init_timeout = spec.timeout,
+                      .init_timeout = spec.init_timeout ? spec.init_timeout : spec.timeout,
                       .log = JobRegistry::instance().log_options()};
   options.log->rank = static_cast<int>(spec.global_ranks.at(static_cast<std::size_t>(spec.rank)));
   return options;
@@ -113,6 +113,7 @@ SharedJob::SharedJob(Communicator grown, const GroupSpec& spec)
       communicator_(std::move(grown)),
       trace_(std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
       log_(communicator_.log()),
+      accepts_groups_(!spec.alone),
       groups_{communicator_} {
   trace_->dump_to(spec.trace_dump);
 }
@@ -124,6 +125,7 @@ SharedJob::SharedJob(const SharedJob& ended, Communicator living, const GroupSpe
       communicator_(std::move(living)),
       trace_(ended.trace_),
       log_(ended.log_),
+      accepts_groups_(true),
       groups_{communicator_} {}
 
 void SharedJob::add_group(const Communicator& group) {

@@ -26,10 +26,12 @@ struct GroupSpec {
   std::vector<std::int64_t> global_ranks{};  // in group order
   std::string name{};
   std::optional<std::chrono::milliseconds> timeout{};
+  std::optional<std::chrono::milliseconds> init_timeout{};  // default: the timeout
   std::optional<Compression> compression{};
   bool error_feedback = false;                          // for all compressed reductions
   std::optional<Compression> all_gather_compression{};  // for floating point tensors
   std::string trace_dump{};                             // where a new job writes failures (OperationTrace::dump_to)
+  bool alone = false;                                   // no later group shares a new job
 };
 
 class SharedJob {
@@ -81,7 +83,7 @@ class SharedJob {
   std::optional<Communicator> find_group(const Communicator& group, bool removes);
 
   std::mutex mutex_;  // guards the members below
-  bool accepts_groups_ = true;
+  bool accepts_groups_;
   std::vector<Communicator> groups_;  // open on this rank
   std::unordered_map<std::string, int> uses_of_name_;
 };

@@ -28,6 +28,9 @@
 // c10d has hooks for the ends of operations.
 #define QCCL_TORCH_HAS_COMPLETION_HOOKS !QCCL_TORCH_BEFORE(15)
 
+// c10d has groups that get new ranks.
+#define QCCL_TORCH_HAS_RECONFIGURE !QCCL_TORCH_BEFORE(14)
+
 namespace qccl::torch_binding {
 
 #if QCCL_TORCH_BEFORE(12)

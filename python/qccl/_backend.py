@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -32,6 +33,9 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         all_gather_compression=options.all_gather_compression,
         trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
     )
+    if getattr(backend_options, "enable_reconfigure", False):
+        # Handles sort as the ranks do that their process groups begin with.
+        return _C.make_reconfigurable(spec, f"qccl/{backend_options.group_rank:06}/{uuid.uuid4().hex}")
     _default.note(backend_options, options)
     if (grown := _default.take_grown()) is not None:
         return _C.make_grown_backend(grown, spec)

@@ -25,7 +25,7 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, con
   share->pool = job->pool();
   share->trace = job->trace();
   share->trace_group = share->trace->add_group(spec.name, spec.global_ranks);
-  share->timeout = group.timeout();
+  share->timeout.set(group.timeout());
   constexpr int kKeyBits = 40;  // a group's operations in years
   share->first_completion_key = JobRegistry::instance().next_group() << kKeyBits;
   share->abort_group = [weak = std::weak_ptr(job), group](const std::string& reason) {
@@ -97,8 +97,8 @@ Backend::~Backend() {
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  share_->timeout = timeout;
-  with_torch_errors([&] { groups_.set_timeout(timeout); });
+  share_->timeout.set(timeout);
+  with_torch_errors([&] { groups_.set_timeout(share_->timeout.now()); });
 }
 
 void Backend::set_compression(const Compression& compression) {
@@ -197,6 +197,7 @@ Backend::WorkList Backend::unfinished_works() {
 Backend::WorkPointer Backend::start(TorchCall call) {
   if (auto ended = estimate(call)) return ended;
   if (auto part = coalesce(call)) return part;
+  with_torch_errors([&] { groups_.set_timeout(share_->timeout.now()); });  // an extension may have begun or ended
   const bool is_message = call.is_message();
   const bool asynchronous = call.is_asynchronous();
   // Messages from callbacks use the group itself, so they match messages from the program.

@@ -77,6 +77,10 @@ class Backend final : public c10d::Backend {
   const std::string getBackendName() const override { return "qccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
+  // More time for the calls to come, until the first of them has ended. Those of them that set a timeout have it too.
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout) QCCL_OVERRIDE_2_14 {
+    share_->timeout.extend(timeout);
+  }
   void setSequenceNumberForGroup() override {}  // every rank starts at 0
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void enableCollectivesTiming() override {}  // a Work always knows its duration
@@ -190,6 +194,20 @@ class Backend final : public c10d::Backend {
     std::thread::id thread;
     double seconds = 0;
   };
+
+  // A call with torch's timeout and asyncOp.
+  template <class TorchOptions>
+  TorchCall make_call(c10d::OpType type, const char* title, Tensors inputs, TensorLists outputs,
+                      const TorchOptions& torch_options) const {
+    TorchCall call{type, title, std::move(inputs), std::move(outputs)};
+    call.options.log_name = log_caller();
+    call.options.awaited = !torch_options.asyncOp;
+    if (torch_options.timeout != c10d::kUnsetTimeout) {
+      call.options.timeout = torch_options.timeout + share_->timeout.extension();
+    }
+    call.options.stream = call.stream();
+    return call;
+  }
 
   WorkPointer estimate(const TorchCall& call);
   WorkList unfinished_works();

@@ -50,7 +50,7 @@ class CallbackGroups {
   // Settings apply to the group and all twins, later ones included.
   void set_timeout(std::chrono::milliseconds timeout) {
     const std::lock_guard lock(mutex_);
-    timeout_ = timeout;
+    if (timeout == std::exchange(timeout_, timeout)) return;
     for (Communicator& group : all_with_lock_held()) group.set_timeout(timeout);
   }
   void set_compression(const Compression& compression) {

@@ -1,4 +1,5 @@
-// The part of qccl._C for groups that go on after a failure, and for estimates of time, which torch has from 2.15 on.
+// The part of qccl._C for groups that go on after a failure or get new ranks, and for estimates of time, which torch
+// has from 2.15 on.
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/reconfigurable.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -40,6 +42,14 @@ void bind_failures(py::module_& module) {
       "start_time_estimate", [](const BackendPointer& backend) { own(backend).startTimeEstimate(); }, Released());
   module.def(
       "end_time_estimate", [](const BackendPointer& backend) { return own(backend).endTimeEstimate(); }, Released());
+#if QCCL_TORCH_HAS_RECONFIGURE
+  module.def(
+      "make_reconfigurable",
+      [](const GroupSpec& spec, const std::string& handle) -> BackendPointer {
+        return c10::make_intrusive<Reconfigurable>(spec, handle);
+      },
+      Released());
+#endif
 }
 
 }  // namespace qccl::torch_binding

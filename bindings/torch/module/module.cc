@@ -11,6 +11,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/reconfigurable.h"
 #include "qccl/error_feedback.h"
 #include "qccl/launch.h"
 #include "qccl/policy.h"
@@ -190,6 +191,9 @@ void bind_launch(py::module& module) {
 
 Backend& own(const BackendPointer& backend) {
   if (auto* own = dynamic_cast<Backend*>(backend.get())) return *own;
+#if QCCL_TORCH_HAS_RECONFIGURE
+  if (auto* own = dynamic_cast<Reconfigurable*>(backend.get())) return *own->current();
+#endif
   C10_THROW_ERROR(ValueError, "not a process group of the qccl backend but of " + backend->getBackendName());
 }
 

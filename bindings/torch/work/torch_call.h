@@ -66,16 +66,4 @@ struct TorchCall {
   }
 };
 
-// A call with torch's timeout and asyncOp.
-template <class TorchOptions>
-TorchCall make_call(c10d::OpType type, const char* title, std::vector<at::Tensor> inputs,
-                    std::vector<std::vector<at::Tensor>> outputs, const TorchOptions& torch_options) {
-  TorchCall call{type, title, std::move(inputs), std::move(outputs)};
-  call.options.log_name = log_caller();
-  call.options.awaited = !torch_options.asyncOp;
-  if (torch_options.timeout != c10d::kUnsetTimeout) call.options.timeout = torch_options.timeout;
-  call.options.stream = call.stream();
-  return call;
-}
-
 }  // namespace qccl::torch_binding

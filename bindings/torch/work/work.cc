@@ -147,11 +147,12 @@ CollectiveWork::CollectiveWork(int rank, TorchCall call, std::shared_ptr<WorkSha
     : c10d::Work(rank, call.type, call.title, call.inputs),
       call_(std::move(call)),
       share_(std::move(share)),
-      timeout_(call_.options.timeout.value_or(share_->timeout.load())),
+      timeout_(call_.options.timeout.value_or(share_->timeout.now())),
       completion_key_(share_->next_completion_key()) {}
 
 void CollectiveWork::post(const Communicator& group, std::uint64_t sequence) {
   operations_.post(call_, group);
+  timeout_extension_ = share_->timeout.claim();
   sequence_ = sequence;
   trace_handle_ = share_->trace->begin(share_->trace_group, traced(call_, operations_, sequence));
 }
@@ -208,6 +209,7 @@ bool CollectiveWork::take_results() {
   end_.at = SteadyClock::now();
   share_->trace->end(trace_handle_, text_of(end_.failure));
   call_.release();
+  share_->timeout.release(timeout_extension_);
   has_results_ = true;
   finish(end_.failure);
   return true;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "torch_release.h"
+#include "work/call_timeout.h"
 #include "work/completion_order.h"
 #include "work/completion_pool.h"
 #include "work/hooks.h"
@@ -120,8 +121,8 @@ struct WorkShare {
   std::size_t trace_group = 0;
   std::function<void(const std::string& reason)> abort_group;
   std::atomic<c10d::ErrorType> first_error = c10d::ErrorType::SUCCESS;
-  std::atomic<std::chrono::milliseconds> timeout{};  // of calls that set none
-  Hooks<> failure_hooks;                             // run once, when the group's first failure is seen
+  CallTimeout timeout;
+  Hooks<> failure_hooks;  // run once, when the group's first failure is seen
   // Run for every operation that succeeded, with its Work's getCompletionKey() and milliseconds.
   Hooks<std::uint64_t, float> completion_hooks;
   std::uint64_t first_completion_key = 0;  // of the group; no other group of the process has its keys
@@ -169,6 +170,7 @@ class CollectiveWork final : public c10d::Work {
   TorchCall call_;
   const std::shared_ptr<WorkShare> share_;
   const std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_extension_{};  // that it owns
   const std::uint64_t completion_key_;
   PostedOperations operations_;
   std::uint64_t sequence_ = 0;

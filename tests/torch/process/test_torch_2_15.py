@@ -1,4 +1,4 @@
-"""What torch 2.14 and 2.15 added to a backend: hooks, gather_single(), options of its own for a child."""
+"""What torch 2.14 and 2.15 added to a backend: hooks, gather_single(), options of its own for a child, timeouts."""
 
 import os
 import signal
@@ -62,7 +62,37 @@ def test_a_work_knows_its_timeout():
         options.asyncOp = True
         work = backend().allreduce([torch.ones(1)], options)
         work.wait()
-        assert work._get_timeout() if hasattr(work, "_get_timeout") else True
+        assert work.timeout == timedelta(seconds=5)
+
+    run_ranks(body)
+
+
+def test_an_ephemeral_timeout_ends_with_the_first_operation_that_began_with_it():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        slow, quick = (dist.new_group(timeout=timedelta(seconds=1)) for _ in range(2))
+        message, tensor = torch.ones(10), torch.ones(10)
+        options = dist.AllreduceOptions()
+        options.timeout = timedelta(seconds=2)
+        options.asyncOp = True
+        if rank == 0:
+            slow._add_ephemeral_timeout(timedelta(seconds=25))
+            first = dist.irecv(message, src=1, group=slow)
+            second = slow.allreduce([tensor], options)
+            assert (first.timeout, second.timeout) == (timedelta(seconds=26), timedelta(seconds=27))
+            with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed"):
+                dist.barrier(quick)  # begun later, with the group's timeout
+            dist.barrier(other)
+        else:
+            dist.barrier(other)
+            first = dist.isend(message, dst=0, group=slow)
+            second = slow.allreduce([tensor], options)
+        first.wait()
+        second.wait()
+        if rank == 0:
+            with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed"):
+                dist.all_reduce(tensor, group=slow)  # uses the group's timeout again
+        dist.barrier(other)
 
     run_ranks(body)
 

@@ -276,9 +276,9 @@ const bool registered = [] {
     add_lossless(simd, "lossless_bfloat16", [](float x) { return to_float(to_bfloat16(x)); });
     add_lossless(simd, "lossless_float16", [](float x) { return to_float(to_float16(x)); });
     for (const std::uint32_t kept : {41u, 4u, 410u}) {
-      add_topk(simd, "topk_" + std::to_string(kept) + "_of_4096", {.kept = kept, .int8_values = false});
+      add_topk(simd, "topk_" + std::to_string(kept) + "_of_4096", {.kept = kept});
     }
-    add_topk(simd, "topk_41_of_4096_int8", {.kept = 41, .int8_values = true});
+    add_topk(simd, "topk_41_of_4096_int8", {.kept = 41, .values = kernels::TopkValues::int8});
     for (const int bits : {4, 3, 2}) add_h4(simd, bits);
     add_sign(simd, "sign", {.bucket_size = 256, .norm_scale = false});
     add_sign(simd, "sign_of_1024", {.bucket_size = 1024, .norm_scale = false});

@@ -2,7 +2,8 @@
 //
 // Rule: kernels/topk/topk_reference.h. Layout: kernels/topk/topk.h. Of n elements (4096, or the rest at the end)
 // exactly k = ceil(ceil(4096 density) n / 4096) are sent, so that the size is a function of the count alone.
-// Rounding: float32 values are unchanged; int8 values to nearest even in 127 steps of the chunk's largest magnitude.
+// Rounding: float32 values are unchanged; int8 values to nearest even in 127 steps of the chunk's largest magnitude,
+// int2 values to 1/3 of it or all of it.
 // The error is the least for any k elements. Training needs error feedback: without it the small elements never arrive.
 // A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent unchanged.
 #include <fmt/format.h>
@@ -16,11 +17,16 @@
 namespace qccl {
 namespace {
 
+kernels::TopkValues values_of(std::string_view word) {
+  if (word == "int8") return kernels::TopkValues::int8;
+  return word == "int2" ? kernels::TopkValues::int2 : kernels::TopkValues::float32;
+}
+
 class TopkCodec final : public FixedSizeCodec {
  public:
   explicit TopkCodec(const SettingValues& values)
       : format_{static_cast<std::uint32_t>(std::ceil(values.number("density") * kernels::kTopkChunk)),
-                values.word("values") == "int8"} {}
+                values_of(values.word("values"))} {}
 
   std::uint32_t bucket_size() const override { return kernels::kTopkChunk; }
   std::size_t max_encoded_bytes(std::size_t elements) const override {
@@ -30,8 +36,9 @@ class TopkCodec final : public FixedSizeCodec {
   double error_bound(const BlockSummary& block) const override {
     const double most = block.magnitude();
     const double lost = std::min(most, block.norm / std::sqrt(2.0));
-    if (!format_.int8_values) return lost;
-    return std::max(lost, std::max(most / 127, 0x1p-126) * 0.5 * (1 + 0x1p-20));
+    if (format_.values == kernels::TopkValues::float32) return lost;
+    const double step = format_.values == kernels::TopkValues::int8 ? most / 127 * 0.5 : most / 3;
+    return std::max(lost, std::max(step, 0x1p-126) * (1 + 0x1p-20));
   }
 
  private:
@@ -54,7 +61,7 @@ constexpr CodecSetting kSettings[] = {
      .allowed = "0.0002..0.5",
      .default_value = 0.01,
      .meaning = "share of the elements that is sent"},
-    {.key = "values", .allowed = "fp32|int8", .meaning = "type of the values sent"},
+    {.key = "values", .allowed = "fp32|int8|int2", .meaning = "type of the values sent"},
 };
 
 }  // namespace
@@ -64,16 +71,19 @@ constinit const CodecEntry kTopkCodec = {
     .summary = "the largest elements and their indices; needs error feedback",
     .layout =
         "for each chunk of 4096 elements, of which k are sent:\n"
-        "int8 only: scale, float32\n"
-        "k values, float32 or int8, in the order of their indices\n"
+        "int8 and int2 only: scale, float32\n"
+        "k values, float32, int8 or 2 bits, in the order of their indices\n"
         "k indices, 12 bits each, rising, padded to a byte",
     .bound =
         "max |x| (of a chunk of n together: ||x - y||^2 <= (1 - k / n) ||x||^2,\n"
-        "values=int8: k (scale / 2)^2 more; scale = max |x| / 127, or 2^-126)",
+        "values=int8: k (scale / 2)^2 more; scale = max |x| / 127, or 2^-126; values=int2: k scale^2 more;\n"
+        "scale = max |x| / 3, or 2^-126)",
     .source = "top-k with error feedback (Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599)",
     .settings = kSettings,
     .make = make<TopkCodec>,
-    .examples = "topk:density=0.1 topk:density=0.01 topk:density=0.01,values=int8 topk:density=0.001",
+    .examples =
+        "topk:density=0.1 topk:density=0.01 topk:density=0.01,values=int8 topk:density=0.02,values=int2 "
+        "topk:density=0.001",
 };
 
 Compression topk(TopkOptions options) {

@@ -83,8 +83,8 @@ HWY_INLINE bool all_finite(const float* values, std::size_t k) {
 // Like topk::get_chunk().
 HWY_INLINE bool read_chunk(TopkFormat format, const std::byte* from, std::size_t n, topk::Chunk& chunk) {
   chunk.k = topk_kept(format, n);
-  if (format.int8_values) {
-    topk::get_codes(from, chunk);
+  if (format.values != TopkValues::float32) {
+    topk::get_codes(format, from, chunk);
   } else {
     std::memcpy(chunk.values.data(), from, chunk.k * sizeof(float));
     chunk.finite = all_finite(chunk.values.data(), chunk.k);

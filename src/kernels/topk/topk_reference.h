@@ -46,11 +46,42 @@ inline float value_of(std::int8_t code, float scale) {
   return std::clamp(static_cast<float>(code) * scale, -kMost, kMost);
 }
 
+inline constexpr unsigned kIsLarge = 1;
+inline constexpr unsigned kIsNegative = 2;
+
+inline float pair_scale_for(float largest) { return largest == 0 ? 0.0f : std::max(largest / 3.0f, 0x1p-126f); }
+
+inline unsigned pair_code_of(float x, float scale) {
+  return (std::fabs(x) >= 2.0f * scale && scale > 0 ? kIsLarge : 0u) | (x < 0 ? kIsNegative : 0u);
+}
+inline float pair_value_of(unsigned code, float scale) {
+  const float size = std::min((code & kIsLarge) != 0 ? 3.0f * scale : scale, std::numeric_limits<float>::max());
+  return (code & kIsNegative) != 0 ? -size : size;
+}
+
 // ---- Writing. Each function returns the end of its output.
 
-inline std::byte* put_codes(const float* values, std::size_t k, std::byte* to) {
+inline float largest_of(const float* values, std::size_t k) {
   float largest = 0;
   for (std::size_t i = 0; i < k; ++i) largest = std::max(largest, std::fabs(values[i]));
+  return largest;
+}
+
+// int2.
+inline std::byte* put_pairs(const float* values, std::size_t k, std::byte* to) {
+  const float scale = pair_scale_for(largest_of(values, k));
+  std::memcpy(to, &scale, sizeof(scale));
+  to += sizeof(scale);
+  std::fill_n(to, (k + 3) / 4, std::byte{0});
+  for (std::size_t i = 0; i < k; ++i) {
+    to[i / 4] |= static_cast<std::byte>(pair_code_of(values[i], scale) << (i % 4 * 2));
+  }
+  return to + (k + 3) / 4;
+}
+
+// int8.
+inline std::byte* put_codes(const float* values, std::size_t k, std::byte* to) {
+  const float largest = largest_of(values, k);
   const float scale = scale_for(largest);
   std::memcpy(to, &scale, sizeof(scale));
   const float inverse = 1.0f / scale;
@@ -73,7 +104,8 @@ inline std::byte* put_indices(const Index* indices, std::size_t k, std::byte* to
 }
 
 inline std::byte* put_values(TopkFormat format, const float* values, std::size_t k, std::byte* to) {
-  if (format.int8_values) return put_codes(values, k, to);
+  if (format.values == TopkValues::int8) return put_codes(values, k, to);
+  if (format.values == TopkValues::int2) return put_pairs(values, k, to);
   std::memcpy(to, values, k * sizeof(float));
   return to + k * sizeof(float);
 }
@@ -82,7 +114,8 @@ inline std::byte* put_values(TopkFormat format, const float* values, std::size_t
 inline std::byte* put_invalid(TopkFormat format, std::size_t k, std::byte* to) {
   const float nan = canonical_nan();
   std::fill_n(to, topk_value_bytes(format, k), std::byte{0});
-  for (std::size_t i = 0; i < (format.int8_values ? 1 : k); ++i) std::memcpy(to + i * sizeof(nan), &nan, sizeof(nan));
+  for (std::size_t i = 0; i < (format.values == TopkValues::float32 ? k : 1); ++i)
+    std::memcpy(to + i * sizeof(nan), &nan, sizeof(nan));
   to += topk_value_bytes(format, k);
   std::array<Index, kTopkChunk> indices;
   for (std::size_t i = 0; i < k; ++i) indices[i] = static_cast<Index>(i);
@@ -98,11 +131,19 @@ struct Chunk {
   std::array<Index, kTopkChunk> indices;
 };
 
-inline void get_codes(const std::byte* from, Chunk& chunk) {
+// int8 and int2.
+inline void get_codes(TopkFormat format, const std::byte* from, Chunk& chunk) {
   float scale;
   std::memcpy(&scale, from, sizeof(scale));
   chunk.finite = magnitude_of(&scale, 0) < kNotFinite;
-  const auto* codes = reinterpret_cast<const std::int8_t*>(from + sizeof(scale));
+  from += sizeof(scale);
+  if (format.values == TopkValues::int2) {
+    for (std::size_t i = 0; i < chunk.k; ++i) {
+      chunk.values[i] = pair_value_of(std::to_integer<unsigned>(from[i / 4]) >> (i % 4 * 2), scale);
+    }
+    return;
+  }
+  const auto* codes = reinterpret_cast<const std::int8_t*>(from);
   for (std::size_t i = 0; i < chunk.k; ++i) chunk.values[i] = value_of(codes[i], scale);
 }
 
@@ -178,7 +219,7 @@ inline std::byte* topk_encode_chunk(TopkFormat format, const float* x, std::size
 // Reads the chunk of n elements at `from`; false if its indices do not rise or lie outside the chunk.
 inline bool topk_get_chunk(TopkFormat format, const std::byte* from, std::size_t n, topk::Chunk& chunk) {
   chunk.k = topk_kept(format, n);
-  format.int8_values ? topk::get_codes(from, chunk) : topk::get_floats(from, chunk);
+  format.values == TopkValues::float32 ? topk::get_floats(from, chunk) : topk::get_codes(format, from, chunk);
   topk::get_indices(from + topk_value_bytes(format, chunk.k), 0, chunk);
   bool rising = chunk.indices[chunk.k - 1] < n;
   for (std::size_t i = 1; i < chunk.k; ++i) rising &= chunk.indices[i - 1] < chunk.indices[i];

@@ -2,6 +2,7 @@
 #include "kernels/topk/topk.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -13,6 +14,7 @@
 namespace qccl::kernels {
 namespace {
 
+constexpr TopkValues kValues[] = {TopkValues::float32, TopkValues::int8, TopkValues::int2};
 constexpr std::uint32_t kKept[] = {1, 2, 5, 41, 64, 205, 410, 1024, 2048, 4095, 4096};
 
 // Values that make the selection hard: ties, magnitudes that change from chunk to chunk, the largest all in one place.
@@ -47,12 +49,13 @@ struct TopkKernel : FixedSizeKernel<topk_encoded_bytes, topk_decode> {
   static std::vector<Format> formats() {
     std::vector<Format> formats;
     for (const std::uint32_t kept : kKept) {
-      for (const bool int8_values : {false, true}) formats.push_back({kept, int8_values});
+      for (const TopkValues values : kValues) formats.push_back({kept, values});
     }
     return formats;
   }
   static std::string text(Format format) {
-    return "kept " + std::to_string(format.kept) + (format.int8_values ? ", int8" : ", float32");
+    return "kept " + std::to_string(format.kept) +
+           std::array{", float32", ", int8", ", int2"}[static_cast<std::size_t>(format.values)];
   }
   static constexpr auto encode = topk_encode;
 };
@@ -92,7 +95,7 @@ std::vector<std::size_t> largest(const std::vector<float>& x, std::size_t begin,
 TEST(Topk, exactly_the_k_largest_arrive_bit_for_bit_and_all_else_is_zero) {
   for (const ValueFamily& family : finite_families()) {
     for (const std::uint32_t kept : kKept) {
-      const TopkFormat format{kept, false};
+      const TopkFormat format{kept};
       const std::vector<float> x = family.values(4096 + 1000, 5);
       const std::vector<float> y = decoded(format, encoded<TopkKernel>(format, x), x.size());
       std::vector<bool> sent(x.size());
@@ -113,19 +116,27 @@ double squared_norm(const std::vector<float>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0, [](double sum, double v) { return sum + v * v; });
 }
 
-// ||x - y||^2 <= (1 - k / n) ||x||^2, for int8 values plus k (scale / 2)^2. What is sent is off by half a step at most.
+// What one sent element is off by at most.
+double half_step_of(TopkValues values, double most) {
+  if (values == TopkValues::float32 || (values == TopkValues::int2 && most == 0)) return 0;
+  const double step = values == TopkValues::int8 ? std::max(most / 127, 0x1p-126) : 2 * std::max(most / 3, 0x1p-126);
+  return step / 2 * (1 + 1e-5);
+}
+
+// ||x - y||^2 <= (1 - k / n) ||x||^2, for int8 values plus k (scale / 2)^2, for int2 k scale^2. What is sent is off by
+// half a step at most.
 TEST(Topk, the_error_is_no_more_than_the_share_that_is_not_sent) {
   for (const ValueFamily& family : finite_families()) {
     for (const std::uint32_t kept : kKept) {
-      for (const bool int8_values : {false, true}) {
+      for (const TopkValues values : kValues) {
         for (const std::size_t n : {1, 1000, 4096}) {
-          const TopkFormat format{kept, int8_values};
+          const TopkFormat format{kept, values};
           std::vector<float> x = family.values(n, 6);
           const std::vector<float> y = decoded(format, encoded<TopkKernel>(format, x), n);
           const double most = std::fabs(
               *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
           const auto k = static_cast<double>(topk_kept(format, n));
-          const double half_step = int8_values ? std::max(most / 127, 0x1p-126) / 2 * (1 + 1e-5) : 0;
+          const double half_step = half_step_of(values, most);
           const double bound = (1 - k / static_cast<double>(n)) * squared_norm(x) + k * half_step * half_step;
           double error = 0;
           for (std::size_t i = 0; i < n; ++i) {
@@ -133,7 +144,8 @@ TEST(Topk, the_error_is_no_more_than_the_share_that_is_not_sent) {
             error += each * each;
             if (y[i] != 0 || kept == kTopkChunk) ASSERT_LE(each, half_step) << family.name << " " << i;
           }
-          ASSERT_LE(error, bound * (1 + 1e-9)) << family.name << ", kept " << kept << ", n " << n << " " << int8_values;
+          ASSERT_LE(error, bound * (1 + 1e-9))
+              << family.name << ", kept " << kept << ", n " << n << TopkKernel::text(format);
         }
       }
     }
@@ -142,8 +154,8 @@ TEST(Topk, the_error_is_no_more_than_the_share_that_is_not_sent) {
 
 TEST(Topk, a_chunk_with_an_element_that_is_not_finite_decodes_to_nan_as_a_whole) {
   for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
-    for (const bool int8_values : {false, true}) {
-      const TopkFormat format{41, int8_values};
+    for (const TopkValues values : kValues) {
+      const TopkFormat format{41, values};
       std::vector<float> x = finite_families()[0].values(3 * 4096, 8);
       x[4096 + 17] = bad;
       on_every_simd([&] {
@@ -163,7 +175,7 @@ TEST(Topk, a_chunk_with_an_element_that_is_not_finite_decodes_to_nan_as_a_whole)
 }
 
 TEST(Topk, adding_touches_only_what_was_sent) {
-  const TopkFormat format{41, false};
+  const TopkFormat format{41};
   const std::vector<float> x = finite_families()[0].values(5000, 9);
   const ByteVector bytes = encoded<TopkKernel>(format, x);
   const std::vector<float> y = decoded(format, bytes, x.size());
@@ -182,18 +194,20 @@ TEST(Topk, adding_touches_only_what_was_sent) {
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(bits_of(addend[i]), bits_of(sum[i])) << i;
 }
 
-// 3 of 6: elements 1, 2 and 4. int8: the scale is 4 / 127 = 3D010204.
+// 3 of 6: elements 1, 2 and 4. int8: the scale is 4 / 127 = 3D010204; int2: 4 / 3 = 3FAAAAAB.
 TEST(Topk, layout_of_a_chunk) {
   const FloatVector x = {0.5f, -4.0f, 1.0f, 0.25f, 2.0f, 0.0f};
-  expect_bytes<TopkKernel>({2048, false}, x,
+  expect_bytes<TopkKernel>({2048}, x,
                            {0, 0, 0x80, 0xC0, 0, 0, 0x80, 0x3F, 0, 0, 0, 0x40, 0x01, 0x20, 0x00, 0x04, 0x00});
-  expect_bytes<TopkKernel>({2048, true}, x, {0x04, 0x02, 0x01, 0x3D, 0x81, 32, 64, 0x01, 0x20, 0x00, 0x04, 0x00});
+  expect_bytes<TopkKernel>({2048, TopkValues::int8}, x,
+                           {0x04, 0x02, 0x01, 0x3D, 0x81, 32, 64, 0x01, 0x20, 0x00, 0x04, 0x00});
+  expect_bytes<TopkKernel>({2048, TopkValues::int2}, x, {0xAB, 0xAA, 0xAA, 0x3F, 0x03, 0x01, 0x20, 0x00, 0x04, 0x00});
 }
 
 // ---- Hostile bytes.
 
 TEST(Topk, indices_that_do_not_rise_or_lie_outside_are_refused) {
-  const TopkFormat format{41, false};
+  const TopkFormat format{41};
   const std::size_t n = 4096 + 1000;  // 41 and 11 indices
   const ByteVector good = encoded<TopkKernel>(format, finite_families()[0].values(n, 10));
   ASSERT_TRUE(decodes(format, good, n));
@@ -212,7 +226,7 @@ TEST(Topk, indices_that_do_not_rise_or_lie_outside_are_refused) {
 }
 
 TEST(Topk, any_index_that_does_not_rise_is_refused) {
-  const TopkFormat format{100, false};
+  const TopkFormat format{100};
   ByteVector bytes = encoded<TopkKernel>(format, finite_families()[0].values(4096, 14));
   for (std::size_t i = 0; i + 1 < 100; i += 2) {
     std::byte* pair = bytes.data() + 100 * 4 + i / 2 * 3;

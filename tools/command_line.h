@@ -29,6 +29,7 @@ int log_main(const std::vector<std::string>& arguments);
 int trace_main(const std::vector<std::string>& arguments);
 int perf_main(const std::vector<std::string>& arguments);  // nccl-tests' exit codes; the collective comes first
 int plan_check_main(const std::vector<std::string>& arguments);
+int plan_outer_main(const std::vector<std::string>& arguments);
 int plan_show_main(const std::vector<std::string>& arguments);
 int plan_simulate_main(const std::vector<std::string>& arguments);
 int ps_main(const std::vector<std::string>& arguments);

@@ -42,6 +42,7 @@ Usage: qccl plan COMMAND [OPTIONS]
 
 Commands:
   check      run every plan symbolically and report what is wrong with it, if anything
+  outer      how often ranks on slow lines can synchronise, and still compute
   show       what a call would become: algorithm, steps, bytes, predicted time
   simulate   run the engine for many ranks over a simulated network
 
@@ -50,6 +51,7 @@ Commands:
 Examples:
   qccl plan check
   qccl plan show all_reduce --world 8 --bytes 64M
+  qccl plan outer --parameters 10M --world 4 --rate 50mbit --latency 20ms --step-seconds 0.4s
   qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
 )";
 
@@ -71,8 +73,10 @@ Examples:
 )";
 
 int plan_main(const std::vector<std::string>& arguments) {
-  constexpr Command kCommands[] = {
-      {"check", plan_check_main}, {"show", plan_show_main}, {"simulate", plan_simulate_main}};
+  constexpr Command kCommands[] = {{"check", plan_check_main},
+                                   {"outer", plan_outer_main},
+                                   {"show", plan_show_main},
+                                   {"simulate", plan_simulate_main}};
   return dispatch("qccl plan", kPlanHelp, kCommands, arguments);
 }
 

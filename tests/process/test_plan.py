@@ -93,6 +93,37 @@ def test_sites_are_near_inside_and_share_a_line():
     assert refused.returncode == 2 and "8 hosts can't be divided among 3 sites" in refused.stderr
 
 
+OUTER = ("plan", "outer", "--parameters", "10M", "--world", 4, "--latency", "20ms", "--step-seconds", "400ms")
+
+
+def outer_rows(*flags) -> dict[tuple[str, int], tuple[int, int, float, float]]:
+    """{(codec, fragments): (H, delay, seconds of a round, percent computing)}."""
+    units = {"us": 1e-6, "ms": 1e-3, "s": 1}
+    text = run(*OUTER, *flags).stdout
+    rows = re.findall(r"^(\S+) +(\d+) +(\d+) +(\d+) +([\d.e+]+) (us|ms|s) +([\d.]+)% +\d+$", text, re.M)
+    return {(r[0], int(r[1])): (int(r[2]), int(r[3]), float(r[4]) * units[r[5]], float(r[6])) for r in rows}
+
+
+def test_outer_finds_the_smallest_h_that_keeps_ranks_computing():
+    slow, fast = outer_rows("--rate", "50mbit"), outer_rows("--rate", "1gbit")
+    assert len(slow) == 7 * 3 and slow.keys() == fast.keys()
+    for (_, fragments), (every, delay, seconds, computing) in slow.items():
+        work = 0.4 * every
+        assert computing == pytest.approx(100 * work / (work + fragments * max(0, seconds - 0.4 * delay)), abs=0.5)
+        assert computing >= 90 and delay <= min(10, every // fragments)
+    assert all(fast[key][0] <= slow[key][0] for key in slow)
+    assert any(fast[key][0] < slow[key][0] for key in slow)
+    by_bits = [slow[codec, 4][0] for codec in ("none", "int:bits=8", "int:bits=4", "int:bits=2")]
+    assert by_bits == sorted(by_bits, reverse=True) and by_bits[0] > by_bits[-1]
+
+
+def test_outer_asks_for_what_it_needs():
+    half, most = (outer_rows("--rate", "50mbit", "--computing", share) for share in (0.5, 0.9))
+    assert half["none", 1][0] < most["none", 1][0]
+    refused = run("plan", "outer", "--parameters", "10M", "--world", 4, "--step-seconds", "0s")
+    assert refused.returncode == 2 and "--step-seconds is not above 0" in refused.stderr
+
+
 def test_connections_have_buffers_and_caps():
     far = ("plan", "simulate", "all_reduce", "--world", 2, "--rate", "1gbit", "--latency", "50ms", "-b", "16M")
     flags = ("--algorithm", "sra")

@@ -141,7 +141,8 @@ class OuterLoop {
   // are thrown unchanged, except losses with OuterOptions::go_on; the round then is still to be done.
   void step(double samples = 1);
   // Ends the round in flight, waits until all ranks have called it, and synchronises every fragment: all ranks then
-  // have the same model. The loop can go on afterwards.
+  // have the same model. A fragment that no rank has trained since its last round stays as it is. The loop can go on
+  // afterwards.
   void finish();
   // Goes on in `group`, after a failure or because ranks have joined: collective over it. Ranks that had not ended the
   // last round take its result over; a round that no rank has ended is repeated; then the step that failed is

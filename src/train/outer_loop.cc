@@ -11,8 +11,6 @@ namespace qccl::train {
 namespace {
 
 constexpr std::size_t kMostHistory = 10'000;
-// The weight of a rank without samples: it keeps a round defined in which no rank has any.
-constexpr double kLeastWeight = 1e-6;
 
 double norm_of(std::span<const float> values) {
   double sum = 0;
@@ -175,7 +173,7 @@ void OuterLoop::State::begin_round() {
   model_.load_own(fragment, own);
   for (std::size_t i = 0; i < fragment.deltas; ++i) flight_.sent[i] = fragment.global[i] - own[i];
   std::ranges::copy(own.subspan(fragment.deltas), std::span(flight_.sent).subspan(fragment.deltas).begin());
-  flight_.weight = options_.is_weighted ? std::max(fragment.samples, kLeastWeight) : 1;
+  flight_.weight = options_.is_weighted || fragment.samples == 0 ? fragment.samples : 1;
   fragment.samples = 0;
   flight_.feedback = {};
   flight_.is_begun = true;
@@ -224,11 +222,12 @@ void OuterLoop::State::end_round() {
   OuterFragment& fragment = model_.fragments()[schedule_.fragment()];
   const TimePoint begin = schedule_.clock.now();
   const auto average = std::span(flight_.received).first(fragment.global.size());
-  if (options_.is_weighted) {
+  flight_.was_idle = flight_.control[0] == 0;
+  if (options_.is_weighted && !flight_.was_idle) {
     const auto share = static_cast<float>(1 / flight_.control[0]);
     for (float& x : average) x *= share;
   }
-  model_.step_global(schedule_.fragment(), average);
+  if (!flight_.was_idle) model_.step_global(schedule_.fragment(), average);
   const bool is_agreed = flight_.control[1] == group_.size();
   schedule_.rounds_in_agreement = is_agreed ? schedule_.rounds_in_agreement + 1 : 0;
   note_and_blend();
@@ -243,7 +242,7 @@ void OuterLoop::State::note_and_blend() {
                    .fragment = schedule_.fragment(),
                    .step = schedule_.steps,
                    .delta_norm = norm_of(std::span(flight_.sent).first(fragment.deltas))};
-  if (!flight_.feedback.is_none()) {
+  if (!flight_.feedback.is_none() && !flight_.was_idle) {
     fragment.residual.write(flight_.feedback.residual());
     round.residual_norm = norm_of(flight_.feedback.residual());
   }

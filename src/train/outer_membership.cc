@@ -16,6 +16,7 @@ struct Standing {
   std::uint64_t settings = 0;  // a digest, equal on all ranks
   std::uint64_t rounds = 0;
   std::uint64_t lacks_state = 0;
+  std::uint64_t last_was_idle = 0;
 };
 
 constexpr char kMagic[8] = {'Q', 'C', 'C', 'L', 'O', 'U', 'T', 'R'};
@@ -67,7 +68,8 @@ void copy_floats(ConstBytes from, std::span<float> to) {
 // Collective over the group, which has none of this loop's calls in flight.
 void OuterLoop::State::settle() {
   std::vector<Standing> standings(static_cast<std::size_t>(group_.size()));
-  const std::vector<Standing> own{{model_.settings(), schedule_.rounds, lacks_state_ ? 1u : 0u}};
+  const std::vector<Standing> own{
+      {model_.settings(), schedule_.rounds, lacks_state_ ? 1u : 0u, flight_.was_idle ? 1u : 0u}};
   group_.all_gather(own, standings);
   for (std::size_t rank = 0; rank < standings.size(); ++rank) {
     if (standings[rank].settings == standings[0].settings) continue;
@@ -89,7 +91,10 @@ void OuterLoop::State::settle() {
   if (std::ranges::any_of(standings, is_behind)) {
     const bool is_taking = is_behind(own[0]);
     take_over((best->rounds - 1) % options_.fragments, source, is_taking);
-    if (is_taking) end_missed_round();
+    if (is_taking) {
+      flight_.was_idle = best->last_was_idle != 0;
+      end_missed_round();
+    }
   }
 }
 

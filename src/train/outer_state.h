@@ -32,7 +32,9 @@ struct OuterSchedule {
 // The round in flight: what is sent, received and owed.
 struct OuterFlight {
   bool is_begun = false, is_posted = false;
-  double weight = 1;  // of this rank's delta
+  // No rank had trained the fragment of the last round: it changed neither the global model nor residuals.
+  bool was_idle = false;
+  double weight = 1;  // of this rank's delta; 0 if it has not trained
   std::vector<float> sent, received;
   std::vector<double> control;  // summed over the ranks: weight, ranks in finish()
   ErrorFeedback feedback;

@@ -20,7 +20,9 @@ def output_of(example, ranks, *flags):
 
 
 @pytest.mark.parametrize(
-    "example, ranks", [("ddp.py", 2), ("fsdp2.py", 2), ("local_sgd.py", 3)], ids=lambda value: str(value)
+    "example, ranks",
+    [("ddp.py", 2), ("fsdp2.py", 2), ("local_sgd.py", 3), ("outer_gpt2.py", 2)],
+    ids=lambda value: str(value),
 )
 def test_an_example_trains(example, ranks):
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", output_of(example, ranks))]

@@ -1,0 +1,92 @@
+// OuterLoop after failures at any moment, where rounds end on some ranks and fail on others; and its end.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "support/transports.h"
+
+namespace qccl::testing {
+namespace {
+
+using train::OuterLoop;
+using train::OuterOptions;
+using train::OuterParameter;
+using Values = std::vector<float>;
+
+class OuterFailures : public Transports {};
+INSTANTIATE_TEST_SUITE_P(All, OuterFailures, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
+                         transport_name);
+
+constexpr std::size_t kCount = 30'000;
+
+void train(Values& values, int rank, int step) {
+  std::mt19937 random(static_cast<unsigned>(1000 * step + rank));
+  std::normal_distribution<float> normal(0, 0.01F);
+  for (float& x : values) x += normal(random);
+}
+
+// All ranks live, so that the model must be that of a run in which nothing failed, whatever ended on whichever rank.
+TEST_P(OuterFailures, rounds_that_are_aborted_at_any_moment_count_once_on_every_rank) {
+  const OuterOptions options{.every = 2, .compression = minmax({.bits = 3, .rounding = Rounding::stochastic})};
+  Values undisturbed;
+  expect_success(3, [&](Communicator& comm) {
+    Values own(kCount, 1.0F);
+    OuterLoop outer(comm, {OuterParameter::of("p", own)}, options);
+    for (int step = 1; step <= 12; ++step) {
+      train(own, comm.rank(), step);
+      outer.step();
+    }
+    if (comm.rank() == 0) undisturbed = own;
+  });
+  for (int trial = 0; trial < 24; ++trial) {
+    expect_success(3, [&](Communicator& comm) {
+      Values own(kCount, 1.0F);
+      OuterLoop outer(comm, {OuterParameter::of("p", own)}, options);
+      std::thread breaker;
+      for (int step = 1; step <= 12; ++step) {
+        train(own, comm.rank(), step);
+        if (step == 6 && comm.rank() == trial % 3) {
+          breaker = std::thread([group = outer.group(), trial]() mutable {
+            for (int i = 0; i < 400 * trial; ++i) std::this_thread::yield();
+            group.abort("a test");
+          });
+        }
+        outer.step();
+        // The others can't end the next round before: a rank that had ended all of them would leave.
+        if (step == 8 && breaker.joinable()) breaker.join();
+      }
+      EXPECT_EQ(outer.group().size(), 3);
+      EXPECT_EQ(outer.rounds(), 6u);
+      ASSERT_EQ(own, undisturbed) << "trial " << trial;
+    });
+  }
+}
+
+// The optimizer's momentum would carry the model on.
+TEST_P(OuterFailures, finish_changes_nothing_where_nothing_was_trained_since_the_last_round) {
+  for (const bool by_weight : {false, true}) {
+    expect_success(2, [=](Communicator& comm) {
+      Values own(kCount, 1.0F), second(100, 1.0F);
+      OuterLoop outer(comm, {OuterParameter::of("a.0", own), OuterParameter::of("a.1", second)},
+                      {.every = 4, .fragments = 2, .compression = block_int({.bits = 4}), .is_weighted = by_weight});
+      for (int step = 1; step <= 8; ++step) {
+        train(own, comm.rank(), step);
+        train(second, comm.rank(), step);
+        outer.step(32);
+      }
+      const Values before(outer.global(1).begin(), outer.global(1).end());
+      const Values trained_since(outer.global(0).begin(), outer.global(0).end());
+      outer.finish();
+      EXPECT_TRUE(std::ranges::equal(before, outer.global(1)));
+      EXPECT_FALSE(std::ranges::equal(trained_since, outer.global(0)));
+      EXPECT_EQ(second, before);
+      outer.finish();
+      EXPECT_TRUE(std::ranges::equal(before, outer.global(1))) << "again";
+    });
+  }
+}
+
+}  // namespace
+}  // namespace qccl::testing

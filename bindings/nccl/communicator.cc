@@ -18,9 +18,9 @@ namespace {
 
 }  // namespace
 
-void ncclComm::run(const Making& making) {
+void ncclComm::run(const Making& making, const std::stop_token& stop) {
   try {
-    auto made = making.make();
+    auto made = making.make(stop);
     const std::lock_guard lock(mutex_);
     group_ = std::move(made);
     is_in_progress_ = false;
@@ -36,14 +36,14 @@ void ncclComm::run(const Making& making) {
 }
 
 void ncclComm::make(const Making& making) {
-  run(making);
+  run(making, {});
   const std::lock_guard lock(mutex_);
   if (failure_) throw Error(*failure_);
 }
 
 void ncclComm::make_later(Making making) {
   making.comm = nullptr;  // it is this, which would keep itself
-  maker_ = std::thread([this, making = std::move(making)] { run(making); });
+  maker_ = std::thread([this, making = std::move(making)] { run(making, stop_.get_token()); });
 }
 
 void ncclComm::settle() {
@@ -94,6 +94,7 @@ std::string ncclComm::last_error() const {
 }
 
 void ncclComm::revoke(const std::string& reason) {
+  stop_.request_stop();
   settle();
   std::unique_lock lock(mutex_);
   const auto group = group_;
@@ -104,6 +105,7 @@ void ncclComm::revoke(const std::string& reason) {
 }
 
 void ncclComm::end(const std::string& reason) {
+  stop_.request_stop();
   settle();
   std::unique_lock lock(mutex_);
   const auto group = group_;

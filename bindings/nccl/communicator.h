@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -23,13 +24,15 @@ struct PremulSum {
 // Thread-safe.
 struct ncclComm {
  public:
-  explicit ncclComm(int device) : device_(device) {}
+  ncclComm(int device, bool is_blocking) : device_(device), is_blocking_(is_blocking) {}
   ~ncclComm() { settle(); }
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
 
   // The current device when the communicator was made; 0 if there was none.
   int device() const { return device_; }
+  // What communicators that are made of it without a configuration are as well.
+  bool is_blocking() const { return is_blocking_; }
 
   // Makes the group in this thread; throws what that throws. A split may give none.
   void make(const qccl::nccl::Making& making);
@@ -49,7 +52,7 @@ struct ncclComm {
   ncclResult_t state() const;
   std::string last_error() const;
 
-  // Ends its operations in all threads with an error. Later ones are refused.
+  // Ends its operations in all threads with an error, and its making. Later ones are refused.
   void revoke(const std::string& reason);
   // The same if operations are in flight, then leaves the group.
   void end(const std::string& reason);
@@ -61,9 +64,11 @@ struct ncclComm {
   qccl::nccl::PremulSum find(ncclRedOp_t op) const;
 
  private:
-  void run(const qccl::nccl::Making& making);
+  void run(const qccl::nccl::Making& making, const std::stop_token& stop);
 
   const int device_;
+  const bool is_blocking_;
+  std::stop_source stop_;
   std::thread maker_;
   mutable std::mutex mutex_;  // guards what follows
   std::optional<qccl::Communicator> group_;

@@ -99,12 +99,14 @@ void submit(Operation operation) {
 }
 
 ncclResult_t submit(Making making, bool is_blocking) {
+  Thread& thread = this_thread();
   if (!is_blocking) {
     const CommPtr comm = making.comm;
     comm->make_later(std::move(making));
-    return ncclInProgress;
+    if (thread.depth == 0) return ncclInProgress;
+    thread.is_making = true;
+    return ncclSuccess;
   }
-  Thread& thread = this_thread();
   if (thread.depth > 0) {
     thread.makings.push_back(std::move(making));
   } else {
@@ -138,6 +140,7 @@ void drop_group() {
   thread.makings.clear();
   thread.operations.clear();
   thread.failure = ncclSuccess;
+  thread.is_making = false;
 }
 
 }  // namespace qccl::nccl
@@ -155,7 +158,8 @@ ncclResult_t ncclGroupEnd() {
     if (thread.depth == 0) refuse_usage("ncclGroupEnd() without ncclGroupStart() in this thread");
     if (--thread.depth > 0) return ncclSuccess;
     const ncclResult_t failure = thread.failure;
+    const ncclResult_t success = std::exchange(thread.is_making, false) ? ncclInProgress : ncclSuccess;
     end_group(thread);
-    return failure;
+    return failure == ncclSuccess ? success : failure;
   });
 }

@@ -11,7 +11,7 @@ namespace qccl::nccl {
 void submit(Operation operation);
 
 // Makes the communicator, or records that. `is_blocking`: else a thread of its own makes it, and the result is
-// ncclInProgress.
+// ncclInProgress, in a group that of ncclGroupEnd().
 ncclResult_t submit(Making making, bool is_blocking);
 
 // Makes all of them, each in a thread of its own, and throws the first failure.

@@ -12,9 +12,17 @@
 namespace qccl::nccl {
 namespace {
 
-// Whether calls block, as they do without a configuration; nothing else of it makes a difference here.
-bool is_blocking(const ncclConfig_t* config) {
-  if (config == nullptr) return true;
+// What a new communicator has of its parent: the current device, and that it blocks, if it has none.
+struct Origin {
+  int device = current_device().value_or(0);
+  bool is_blocking = true;
+};
+
+Origin origin_of(const ncclComm& parent) { return {parent.device(), parent.is_blocking()}; }
+
+// Whether calls block, without a configuration as `inherited`; nothing else of it makes a difference here.
+bool is_blocking(const ncclConfig_t* config, bool inherited) {
+  if (config == nullptr) return inherited;
   if (config->magic != NCCL_CONFIG_MAGIC || config->size < offsetof(ncclConfig_t, blocking) + sizeof(int)) {
     refuse_argument("the ncclConfig_t was not initialized with NCCL_CONFIG_INITIALIZER");
   }
@@ -23,31 +31,30 @@ bool is_blocking(const ncclConfig_t* config) {
   return false;
 }
 
-CommPtr new_comm(ncclComm_t* handle, int device) {
-  auto comm = std::make_shared<ncclComm>(device);
+CommPtr new_comm(ncclComm_t* handle, int device, bool is_blocking) {
+  auto comm = std::make_shared<ncclComm>(device, is_blocking);
   *handle = add(comm);
   return comm;
 }
-
-int own_device() { return current_device().value_or(0); }
 
 Making join(ncclComm_t* handle, const Meeting& meeting, int world, int rank) {
   if (handle == nullptr) refuse_argument("the pointer to the communicator is null");
   if (world < 1 || rank < 0 || rank >= world) {
     refuse_argument("rank " + std::to_string(rank) + " of " + std::to_string(world) + " ranks");
   }
-  return {.comm = nullptr, .make = [=] { return meet(meeting, world, rank); }, .handle = handle};
+  return {
+      .comm = nullptr, .make = [=](const auto& stop) { return meet(meeting, world, rank, stop); }, .handle = handle};
 }
 
-ncclResult_t make(Making making, int device, const ncclConfig_t* config) {
-  const bool blocks = is_blocking(config);
-  making.comm = new_comm(making.handle, device);
+ncclResult_t make(Making making, const Origin& origin, const ncclConfig_t* config) {
+  const bool blocks = is_blocking(config, origin.is_blocking);
+  making.comm = new_comm(making.handle, origin.device, blocks);
   show_version();
   return submit(std::move(making), blocks);
 }
 
 ncclResult_t init(ncclComm_t* handle, int world, const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
-  return guarded([&] { return make(join(handle, read_meeting(id), world, rank), own_device(), config); });
+  return guarded([&] { return make(join(handle, read_meeting(id), world, rank), Origin(), config); });
 }
 
 // The ranks that go on, in their old order.
@@ -83,9 +90,9 @@ Meeting share(Communicator& group, const ncclUniqueId* own) {
   return read_meeting(found->id);
 }
 
-Communicator grow(Communicator group, const ncclUniqueId* id, int world) {
+Communicator grow(Communicator group, const ncclUniqueId* id, int world, const std::stop_token& stop) {
   const int rank = group.rank();
-  return meet(share(group, id), world, rank);
+  return meet(share(group, id), world, rank, stop);
 }
 
 }  // namespace
@@ -117,7 +124,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, in
                                       ncclConfig_t* config) {
   return guarded([&] {
     if (ids < 1 || id == nullptr) refuse_argument("ncclCommInitRankScalable() without an id");
-    return make(join(comm, read_meeting(*id), nranks, rank), own_device(), config);
+    return make(join(comm, read_meeting(*id), nranks, rank), Origin(), config);
   });
 }
 
@@ -129,7 +136,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
     std::vector<Making> makings;
     for (int rank = 0; rank < devices; ++rank) {
       makings.push_back(join(&comms[rank], meeting, devices, rank));
-      makings.back().comm = new_comm(&comms[rank], list == nullptr ? rank : list[rank]);
+      makings.back().comm = new_comm(&comms[rank], list == nullptr ? rank : list[rank], true);
     }
     make_all(makings);
     return ncclSuccess;
@@ -143,14 +150,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     if (color < NCCL_SPLIT_NOCOLOR) refuse_argument("ncclCommSplit() with color " + std::to_string(color));
     Communicator group = parent->group();
     if (color != NCCL_SPLIT_NOCOLOR) {
-      Making making{
-          .comm = nullptr, .make = [group, color, key]() mutable { return group.split(color, key); }, .handle = made};
-      return make(std::move(making), parent->device(), config);
+      Making making{.comm = nullptr,
+                    .make = [group, color, key](const auto&) mutable { return group.split(color, key); },
+                    .handle = made};
+      return make(std::move(making), origin_of(*parent), config);
     }
     *made = nullptr;
-    const auto nowhere = std::make_shared<ncclComm>(parent->device());
+    const auto nowhere = std::make_shared<ncclComm>(parent->device(), parent->is_blocking());
     add(nowhere);
-    return submit(Making{.comm = nowhere, .make = [group]() mutable { return group.split(-1); }}, true);
+    return submit(Making{.comm = nowhere, .make = [group](const auto&) mutable { return group.split(-1); }}, true);
   });
 }
 
@@ -165,12 +173,12 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
     Communicator group = parent->group_to_shrink();
     const std::vector<int> ranks = remaining(group, excluded, count);
     const std::vector<int> without(excluded, excluded + count);
-    const auto make_group = [=]() mutable -> std::optional<Communicator> {
+    const auto make_group = [=](const auto&) mutable -> std::optional<Communicator> {
       if (flags == NCCL_SHRINK_DEFAULT) return group.subgroup(ranks, "shrink");
       parent->revoke("ncclCommShrink() with NCCL_SHRINK_ABORT");
       return group.shrink({.without = without, .quorum = Quorum::any});
     };
-    return make({.comm = nullptr, .make = make_group, .handle = made}, parent->device(), config);
+    return make({.comm = nullptr, .make = make_group, .handle = made}, origin_of(*parent), config);
   });
 }
 
@@ -187,7 +195,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, i
     if (made == nullptr) refuse_argument("ncclCommGrow() with a null pointer");
     if (comm == nullptr) {
       if (id == nullptr) refuse_argument("ncclCommGrow() of a new rank without an id");
-      return make(join(made, read_meeting(*id), nranks, rank), own_device(), config);
+      return make(join(made, read_meeting(*id), nranks, rank), Origin(), config);
     }
     const CommPtr parent = find(comm);
     const Communicator group = parent->group();
@@ -196,7 +204,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, i
                       " ranks, called by a member with rank " + std::to_string(rank) + " instead of -1");
     }
     const std::optional<ncclUniqueId> own = id == nullptr ? std::nullopt : std::optional(*id);
-    const auto make_group = [=] { return grow(group, own ? &*own : nullptr, nranks); };
-    return make({.comm = nullptr, .make = make_group, .handle = made}, parent->device(), config);
+    const auto make_group = [=](const auto& stop) { return grow(group, own ? &*own : nullptr, nranks, stop); };
+    return make({.comm = nullptr, .make = make_group, .handle = made}, origin_of(*parent), config);
   });
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -36,16 +37,17 @@ struct Operation {
   std::function<Work(Communicator&, bool awaited)> post;
 };
 
-// Makes a communicator: blocks until its ranks have called.
+// Makes a communicator: blocks until its ranks have called, or it is stopped, if a stop is possible.
 struct Making {
   CommPtr comm;
-  std::function<std::optional<Communicator>()> make;
+  std::function<std::optional<Communicator>(const std::stop_token&)> make;
   ncclComm_t* handle = nullptr;  // becomes null if it fails; null: the caller gets none
 };
 
 struct Thread {
   int depth = 0;  // of ncclGroupStart()
   ncclResult_t failure = ncclSuccess;
+  bool is_making = false;  // a communicator of the group is made in a thread of its own
   std::vector<Operation> operations;
   std::vector<Making> makings;
   std::string last_error;  // what ncclGetLastError() returned points into it

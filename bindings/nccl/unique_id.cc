@@ -1,5 +1,6 @@
 #include "unique_id.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -33,6 +34,31 @@ std::string hexadecimal(std::string_view bytes) {
   }
   return text;
 }
+
+// A store whose waits end when a stop is requested.
+class StoppableStore final : public Store {
+ public:
+  StoppableStore(std::shared_ptr<Store> store, std::stop_token stop)
+      : store_(std::move(store)), stop_(std::move(stop)) {}
+
+  void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return store_->add(key, delta); }
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override {
+    while (!stop_.stop_requested()) {
+      const auto part = std::min(timeout, kStopInterval);
+      auto value = store_->get(key, part);
+      timeout -= part;
+      if (value || timeout <= timeout.zero()) return value;
+    }
+    throw Error({.kind = ErrorKind::aborted, .message = "QCCL: the communicator was aborted while it was made"});
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kStopInterval{100};
+
+  const std::shared_ptr<Store> store_;
+  const std::stop_token stop_;
+};
 
 void leave(const Meeting& meeting) {
   std::unique_lock lock(process().mutex);
@@ -68,10 +94,12 @@ Meeting read_meeting(const ncclUniqueId& id) {
   return {.key = hexadecimal(bytes.substr(kMagic.size(), kRandomBytes)), .address = address.data()};
 }
 
-Communicator meet(const Meeting& meeting, int world, int rank) {
+Communicator meet(const Meeting& meeting, int world, int rank, const std::stop_token& stop) {
   InitOptions options{.rank = rank, .world = world, .job = "nccl/" + meeting.key};
   if (world > 1) options.store = connect_store(meeting.address);
+  if (world > 1 && stop.stop_possible()) options.store = std::make_shared<StoppableStore>(options.store, stop);
   Communicator made = init(options);
+  options.store.reset();  // else the server would wait for this client
   leave(meeting);
   return made;
 }

@@ -7,6 +7,7 @@
 // | 104   | addresses of a StoreServer of the process that made the id, ended by a 0 |
 #pragma once
 
+#include <stop_token>
 #include <string>
 
 #include "process.h"
@@ -22,7 +23,7 @@ struct Meeting {
 ncclUniqueId make_meeting();
 // Throws invalid_argument for bytes that are no id of QCCL's.
 Meeting read_meeting(const ncclUniqueId& id);
-// Makes the communicator of `world` ranks that all got the id. Throws what init() does.
-Communicator meet(const Meeting& meeting, int world, int rank);
+// Makes the communicator of `world` ranks that all got the id. Throws what init() does, and aborted once it is stopped.
+Communicator meet(const Meeting& meeting, int world, int rank, const std::stop_token& stop);
 
 }  // namespace qccl::nccl

@@ -1,5 +1,5 @@
-// devices CASE: four ranks of one process with buffers in the memory of two devices, over the fake driver. Exit 0 if every
-// check held and the driver saw no misuse.
+// devices CASE: four ranks of one process with buffers in the memory of two devices, over the fake driver. Exit 0 if
+// every check held and the driver saw no misuse.
 #include <cstdint>
 #include <cstring>
 #include <functional>

@@ -229,7 +229,9 @@ TcpStoreServer::~TcpStoreServer() { stop(Nanoseconds::zero()); }
 void TcpStoreServer::stop(Nanoseconds linger) {
   if (!thread_.joinable()) return;
   if (mark_.inherited()) {
-    thread_.detach();
+    // The parent's thread can be neither joined nor detached here: its handle is never destroyed.
+    alignas(std::thread) std::byte handle[sizeof(std::thread)];
+    new (handle) std::thread(std::move(thread_));
     return;
   }
   own_client_.reset();

@@ -164,12 +164,12 @@ static void nobody_comes(void) {
   CHECK(failed != NULL);
 }
 
-/* The last of three ranks, each a process, dies. */
+/* The last of three ranks, each a process, dies once all have the result of a call. */
 static void lost_rank(void) {
   ncclUniqueId id;
-  int pipes[2], status = 0;
+  int pipes[2], done[2], status = 0;
   pid_t children[3];
-  CHECK(pipe(pipes) == 0);
+  CHECK(pipe(pipes) == 0 && pipe(done) == 0);
   for (int rank = 0; rank < 3; ++rank) {
     if ((children[rank] = fork()) > 0) continue;
     ncclComm_t comm;
@@ -184,6 +184,8 @@ static void lost_rank(void) {
     }
     OK(ncclCommInitRank(&comm, 3, id, rank));
     OK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, NULL));
+    if (rank < 2) CHECK(write(done[1], "", 1) == 1);
+    for (int i = 0; rank == 2 && i < 2; ++i) CHECK(read(done[0], (char[1]){0}, 1) == 1);
     if (rank == 2) raise(SIGKILL);
     IS(ncclRemoteError, ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, NULL));
     OK(ncclCommGetAsyncError(comm, &state));

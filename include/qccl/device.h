@@ -37,8 +37,8 @@ struct MemoryPlace {
   int device = -1;  // of device memory
 };
 
-// Where memory lies, as CUDA's driver says; it is asked in the context of `device`. Without a driver, or without that
-// device, all memory is the host's.
+// Where memory lies, as CUDA's driver says; it is asked in the context of `device`, or of device 0 if there is no such
+// device. Without a driver all memory is the host's.
 MemoryPlace place_of(const void* memory, int device);
 
 // Memory of a device, uninitialized, freed with the last copy. Throws Error: unsupported without a driver,

@@ -32,6 +32,7 @@ std::optional<int> current_device() {
 MemoryPlace place_of(const void* memory, int index) {
   if (!runtime()) return {};
   auto device = (*runtime())->device(index);
+  if (!device) device = (*runtime())->device(0);
   if (!device) return {};
   const auto place = (*device)->place_of(memory);
   if (!place || place.value().type == device::MemoryType::unknown) return {};

@@ -1,0 +1,279 @@
+// How communicators are made, what they say of themselves, and how they end.
+#include <atomic>
+#include <cstdlib>
+
+#include "nccl/memory.h"
+
+namespace qccl::testing {
+namespace {
+
+int sum_over(ncclComm_t comm, int own) {
+  EXPECT_NCCL(ncclAllReduce(&own, &own, 1, ncclInt32, ncclSum, comm, nullptr));
+  return own;
+}
+
+int size_of(ncclComm_t comm) {
+  int count = 0;
+  EXPECT_NCCL(ncclCommCount(comm, &count));
+  return count;
+}
+
+int rank_in(ncclComm_t comm) {
+  int rank = -1;
+  EXPECT_NCCL(ncclCommUserRank(comm, &rank));
+  return rank;
+}
+
+ncclResult_t state_of(ncclComm_t comm) {
+  ncclResult_t state = ncclInternalError;
+  EXPECT_NCCL(ncclCommGetAsyncError(comm, &state));
+  return state;
+}
+
+TEST(Communicators, init_all_gives_each_rank_its_device) {
+  const int devices[] = {1, 0};
+  ncclComm_t comms[2] = {};
+  EXPECT_NCCL(ncclCommInitAll(comms, 2, devices));
+  for (int rank = 0; rank < 2; ++rank) {
+    int device = -1;
+    EXPECT_NCCL(ncclCommCuDevice(comms[rank], &device));
+    EXPECT_EQ(device, devices[rank]);
+    EXPECT_EQ(rank_in(comms[rank]), rank);
+    EXPECT_EQ(state_of(comms[rank]), ncclSuccess);
+    EXPECT_NCCL(ncclCommDestroy(comms[rank]));
+  }
+}
+
+TEST(Communicators, belong_to_the_device_that_is_current_when_they_are_made) {
+  for (const int current : {0, 1}) {
+    const CurrentDevice device(current);
+    const ncclUniqueId id = make_id();
+    ncclComm_t comm = nullptr;
+    int own = -1;
+    EXPECT_NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    EXPECT_NCCL(ncclCommCuDevice(comm, &own));
+    EXPECT_EQ(own, current);
+    // Pinned memory is nobody's: the stream is this device's.
+    Side side(Where::pinned, current);
+    int* const value = side.make(std::vector<int>(10, 7));
+    int* const sum = side.make(std::vector<int>(10));
+    EXPECT_NCCL(ncclAllReduce(value, sum, 10, ncclInt32, ncclSum, comm, side.stream()));
+    EXPECT_EQ(side.read(sum, 10), std::vector<int>(10, 7));
+    void* memory = nullptr;
+    EXPECT_NCCL(ncclMemAlloc(&memory, 64));
+    EXPECT_NE(fake::live_objects(), 0u);
+    EXPECT_NCCL(ncclMemFree(memory));
+    EXPECT_NCCL(ncclCommDestroy(comm));
+  }
+  EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{});
+}
+
+TEST(Communicators, several_ids_meet_at_the_first) {
+  ncclUniqueId ids[] = {make_id(), make_id()};
+  run_threads(3, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = make_config();
+    EXPECT_NCCL(ncclCommInitRankScalable(&comm, 3, rank, 2, ids, &config));
+    EXPECT_EQ(sum_over(comm, 1), 3);
+    EXPECT_NCCL(ncclCommDestroy(comm));
+  });
+}
+
+TEST(Communicators, one_thread_makes_all_ranks_of_a_job_without_blocking) {
+  const ncclUniqueId id = make_id();
+  ncclComm_t comms[3] = {};
+  ncclConfig_t config = make_config(0);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ncclCommInitRankConfig(&comms[rank], 3, id, rank, &config), ncclInProgress);
+  }
+  for (const ncclComm_t comm : comms) {
+    while (state_of(comm) == ncclInProgress) std::this_thread::yield();
+    EXPECT_EQ(state_of(comm), ncclSuccess);
+    EXPECT_EQ(size_of(comm), 3);
+  }
+  for (const ncclComm_t comm : comms) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+TEST(Communicators, calls_are_refused_until_the_communicator_is_made) {
+  const ncclUniqueId id = make_id();
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = make_config(0);
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+  int value = 1;
+  EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), ncclInvalidUsage);
+  ncclComm_t other = nullptr;
+  EXPECT_NCCL(ncclCommInitRank(&other, 2, id, 1));
+  EXPECT_NCCL(ncclCommDestroy(comm));
+  EXPECT_NCCL(ncclCommDestroy(other));
+}
+
+TEST(Communicators, split_goes_by_color_and_key) {
+  run_ranks_as_threads(4, [](ncclComm_t comm, int rank) {
+    ncclComm_t half = nullptr;
+    EXPECT_NCCL(ncclCommSplit(comm, rank / 2, 10 - rank, &half, nullptr));
+    EXPECT_EQ(size_of(half), 2);
+    EXPECT_EQ(rank_in(half), 1 - rank % 2);
+    EXPECT_EQ(sum_over(half, rank), rank / 2 == 0 ? 1 : 5);
+    ncclComm_t none = comm;
+    ncclComm_t three = nullptr;
+    EXPECT_NCCL(ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, 0, rank == 1 ? &none : &three, nullptr));
+    if (rank == 1) EXPECT_EQ(none, nullptr);
+    if (rank != 1) EXPECT_EQ(sum_over(three, 1), 3);
+    EXPECT_NCCL(ncclCommDestroy(half));
+    if (three != nullptr) EXPECT_NCCL(ncclCommDestroy(three));
+    EXPECT_EQ(sum_over(comm, 1), 4);
+  });
+}
+
+TEST(Communicators, shrink_leaves_ranks_out_and_its_parent_as_it_is) {
+  run_ranks_as_threads(4, [](ncclComm_t comm, int rank) {
+    int excluded[] = {2};
+    ncclComm_t rest = nullptr;
+    if (rank == 2) {
+      EXPECT_EQ(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
+    } else {
+      EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+      EXPECT_EQ(size_of(rest), 3);
+      EXPECT_EQ(rank_in(rest), rank == 3 ? 2 : rank);
+      EXPECT_EQ(sum_over(rest, rank), 4);
+      EXPECT_NCCL(ncclCommDestroy(rest));
+    }
+    EXPECT_EQ(sum_over(comm, 1), 4);
+  });
+}
+
+TEST(Communicators, shrink_with_abort_ends_what_the_ranks_wait_for) {
+  const ncclUniqueId other_id = make_id();
+  run_ranks_as_threads(4, [&](ncclComm_t comm, int rank) {
+    ncclComm_t other = nullptr;
+    EXPECT_NCCL(ncclCommInitRank(&other, 4, other_id, rank));
+    EXPECT_EQ(sum_over(comm, 1), 4);
+    std::thread caller;
+    int value = 0;
+    if (rank == 0) {
+      // Its message says that it has posted the call that waits for the others.
+      caller = std::thread([=] {
+        int own = 1;
+        EXPECT_NCCL(ncclGroupStart());
+        EXPECT_NCCL(ncclAllReduce(&own, &own, 1, ncclInt32, ncclSum, comm, nullptr));
+        EXPECT_NCCL(ncclSend(&own, 1, ncclInt32, 1, other, nullptr));
+        EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
+      });
+    }
+    if (rank == 1) EXPECT_NCCL(ncclRecv(&value, 1, ncclInt32, 0, other, nullptr));
+    EXPECT_EQ(sum_over(other, 1), 4);
+    if (rank < 3) {
+      int excluded[] = {3};
+      ncclComm_t rest = nullptr;
+      EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+      EXPECT_EQ(sum_over(rest, 1), 3);
+      EXPECT_NCCL(ncclCommDestroy(rest));
+    }
+    if (caller.joinable()) caller.join();
+    EXPECT_NCCL(ncclCommDestroy(other));
+  });
+}
+
+TEST(Communicators, grow_takes_new_ranks_behind_the_old_ones) {
+  const ncclUniqueId first = make_id();
+  ncclUniqueId second{};
+  std::atomic<bool> has_second{false};
+  run_threads(4, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    ncclComm_t grown = nullptr;
+    if (rank < 2) {
+      EXPECT_NCCL(ncclCommInitRank(&comm, 2, first, rank));
+      if (rank == 1) {
+        EXPECT_NCCL(ncclCommGetUniqueId(comm, &second));
+        has_second = true;
+      }
+      EXPECT_NCCL(ncclCommGrow(comm, 4, rank == 1 ? &second : nullptr, -1, &grown, nullptr));
+    } else {
+      while (!has_second) std::this_thread::yield();
+      EXPECT_NCCL(ncclCommGrow(nullptr, 4, &second, rank, &grown, nullptr));
+    }
+    EXPECT_EQ(rank_in(grown), rank);
+    EXPECT_EQ(sum_over(grown, 1), 4);
+    if (comm != nullptr) EXPECT_EQ(sum_over(comm, 1), 2);
+    if (comm != nullptr) EXPECT_NCCL(ncclCommDestroy(comm));
+    EXPECT_NCCL(ncclCommDestroy(grown));
+  });
+}
+
+TEST(Communicators, a_finalized_communicator_takes_no_calls_and_is_destroyed_once) {
+  run_ranks_as_threads(2, [](ncclComm_t& comm, int rank) {
+    EXPECT_EQ(sum_over(comm, rank), 1);
+    EXPECT_NCCL(ncclCommFinalize(comm));
+    EXPECT_EQ(state_of(comm), ncclSuccess);
+    int value = 1;
+    EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), ncclInvalidUsage);
+    EXPECT_NCCL(ncclCommDestroy(comm));
+    EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument);
+    comm = nullptr;
+  });
+}
+
+// Rank 0 blocks in a call that rank 1 never makes; `end` ends it from another thread.
+void expect_ended(const std::function<void(ncclComm_t)>& end, ncclResult_t other_result) {
+  const ncclUniqueId id = make_id();
+  run_threads(2, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    EXPECT_NCCL(ncclCommInitRank(&comm, 2, id, rank));
+    int value = 1;
+    if (rank == 1) {
+      EXPECT_NCCL(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr));  // rank 0 has posted its call
+      EXPECT_NCCL(ncclSend(&value, 1, ncclInt32, 0, comm, nullptr));
+      EXPECT_EQ(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr), other_result);
+      EXPECT_NCCL(ncclCommDestroy(comm));
+      return;
+    }
+    std::thread ender([&] {
+      int told = 0;
+      EXPECT_NCCL(ncclRecv(&told, 1, ncclInt32, 1, comm, nullptr));
+      end(comm);
+    });
+    EXPECT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    EXPECT_NCCL(ncclSend(&value, 1, ncclInt32, 1, comm, nullptr));
+    EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
+    ender.join();
+  });
+}
+
+TEST(Communicators, abort_from_another_thread_ends_calls_here_and_elsewhere) {
+  expect_ended([](ncclComm_t comm) { EXPECT_NCCL(ncclCommAbort(comm)); }, ncclSystemError);
+}
+
+TEST(Communicators, revoke_ends_calls_and_leaves_the_communicator_to_be_destroyed) {
+  expect_ended(
+      [](ncclComm_t comm) {
+        EXPECT_NCCL(ncclCommRevoke(comm, 0));
+        int value = 1;
+        EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), ncclInvalidUsage);
+        EXPECT_NCCL(ncclCommDestroy(comm));
+      },
+      ncclSystemError);
+}
+
+TEST(Communicators, memory_is_the_hosts_or_the_devices) {
+  void* memory = nullptr;
+  EXPECT_NCCL(ncclMemAlloc(&memory, 1000));
+  ASSERT_NE(memory, nullptr);
+  const auto comms = make_all(1);
+  void* handle = nullptr;
+  EXPECT_NCCL(ncclCommRegister(comms[0], memory, 1000, &handle));
+  EXPECT_NCCL(ncclCommDeregister(comms[0], handle));
+  destroy_all(comms);
+  EXPECT_NCCL(ncclMemFree(memory));
+  EXPECT_EQ(ncclMemFree(memory), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemAlloc(&memory, 0), ncclInvalidArgument);
+}
+
+TEST(Communicators, the_version_is_a_release_of_nccl) {
+  int version = 0;
+  EXPECT_NCCL(ncclGetVersion(&version));
+  EXPECT_EQ(version, 22809);
+}
+
+}  // namespace
+}  // namespace qccl::testing

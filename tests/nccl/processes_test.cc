@@ -1,0 +1,81 @@
+// Ranks in several processes, one or two in each, and one that is killed.
+#include <csignal>
+#include <cstring>
+
+#include "nccl/memory.h"
+#include "qccl/testing.h"
+
+namespace qccl::testing {
+namespace {
+
+// The first process makes the id, and the others get it through the test's store.
+ncclUniqueId share_id(Rank& process) {
+  const auto store = process.options().store;
+  ncclUniqueId id{};
+  if (process.rank() == 0) {
+    id = make_id();
+    store->set("id", std::string(id.internal, sizeof(id.internal)));
+  } else {
+    const auto bytes = store->get("id", Milliseconds(20'000));
+    if (!bytes) throw std::runtime_error("no id");
+    std::memcpy(id.internal, bytes->data(), sizeof(id.internal));
+  }
+  return id;
+}
+
+void expect_sums(const ncclUniqueId& id, int world, int rank, Where where) {
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, world, id, rank), ncclSuccess) << ncclGetLastError(nullptr);
+  {
+    Side side(where, rank % 2);
+    for (const std::size_t count : {1u, 5000u, 400'000u}) {
+      float* const buffer = side.make(std::vector<float>(count, static_cast<float>(rank + 1)));
+      EXPECT_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, side.stream()));
+      EXPECT_EQ(side.read(buffer, count), std::vector<float>(count, static_cast<float>(world * (world + 1) / 2)));
+    }
+  }
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+class Processes : public ::testing::TestWithParam<Where> {};
+INSTANTIATE_TEST_SUITE_P(All, Processes, ::testing::Values(Where::host, Where::device), memory_name);
+
+TEST_P(Processes, four_of_one_rank) {
+  run_ranks({.world = 4}, [](Rank& process) { expect_sums(share_id(process), 4, process.rank(), GetParam()); });
+}
+
+TEST_P(Processes, two_of_two_ranks) {
+  run_ranks({.world = 2}, [](Rank& process) {
+    const ncclUniqueId id = share_id(process);
+    run_threads(2, [&](int thread) { expect_sums(id, 4, 2 * process.rank() + thread, GetParam()); });
+  });
+}
+
+TEST(LostProcesses, are_a_remote_error_for_calls_and_for_those_that_only_ask) {
+  const JobOptions job{.world = 3,
+                       .faults = {{.action = Fault::Action::kill, .rank = 2, .point = "met"}},
+                       .ends = {{2, killed(SIGKILL)}}};
+  run_ranks(job, [](Rank& process) {
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRank(&comm, 3, share_id(process), process.rank()), ncclSuccess);
+    process.point("met");
+    int value = 1;
+    if (process.rank() == 0) {
+      EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), ncclRemoteError);
+      EXPECT_NE(std::string(ncclGetLastError(comm)).find("rank 2"), std::string::npos) << ncclGetLastError(comm);
+    }
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess) EXPECT_NCCL(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclRemoteError);
+    int excluded[] = {2};
+    ncclComm_t rest = nullptr;
+    EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, rest, nullptr));
+    EXPECT_EQ(value, 2);
+    EXPECT_NCCL(ncclCommDestroy(rest));
+    EXPECT_NCCL(ncclCommDestroy(comm));
+  });
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -61,6 +61,37 @@ TEST_P(StagedFailures, wrong_buffers_are_refused_by_name_and_the_group_stays_usa
   });
 }
 
+TEST_P(StagedFailures, a_peer_may_leave_while_the_output_is_copied_back) {
+  constexpr std::size_t kFew = 100;  // on the board, where ranks share memory
+  std::latch holds(1);
+  expect_success(2, [&](Communicator& comm) {
+    const ProgramStream stream;
+    const DeviceBuffer memory(kFew);
+    memory.write(stream, ByteVector(kFew, std::byte{1}));
+    const auto add = [&] {
+      return comm.all_reduce_async(memory.data(), memory.data(), kFew, DataType::uint8, {.stream = stream});
+    };
+    if (comm.rank() == 1) {
+      holds.wait();
+      add().wait();
+      return comm.close();
+    }
+    const Work sum = add();
+    await_state(comm, 0, "waits for rank 1");
+    const auto streams = fake::library_streams();  // rank 1 has none yet
+    for (CUstream_st* const each : streams) fake::hold(each);
+    holds.count_down();
+    await_state(comm, 0, "the copy of its output");
+    while (comm.failed().empty()) std::this_thread::yield();
+    for (CUstream_st* const each : streams) fake::release(each);
+    sum.wait();
+    EXPECT_TRUE(memory.read(stream) == ByteVector(kFew, std::byte{2}));
+    // Nothing has failed so far: the next call is the first that misses rank 1.
+    const std::string next = error_of([&] { add().wait(); }).message;
+    EXPECT_TRUE(contains(next, "rank 1 can't take part")) << next;
+  });
+}
+
 TEST_P(StagedFailures, a_call_in_place_that_fails_leaves_its_memory_as_it_was) {
   std::latch started(2);  // until then a failure may end the other rank's start
   expect_success(2, [&](Communicator& comm) {

@@ -115,7 +115,8 @@ class CellOperation : public Operation {
   // Ranks that send frames of this sequence number have made another call, and their fingerprint shows it first.
   Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Waiting waiting() const override;
-  bool lacks(GroupRank member) const override { return exchange_.meeting().lacks(member); }
+  // Once it has finished, the meeting is the group's next, for which nobody has to have come.
+  bool lacks(GroupRank member) const override { return !finished() && exchange_.meeting().lacks(member); }
 
  protected:
   // This rank's part in a round.

@@ -98,6 +98,7 @@ void fail(const std::string& function, Code, int) { refuse("let " + function + "
 void set_driver_version(int) { refuse("have another version"); }
 void set_device_count(int) { refuse("have other devices"); }
 std::size_t launches() { refuse("count launches"); }
+RegisteredUses registered_uses() { refuse("count uses of registered memory"); }
 std::vector<CUstream_st*> library_streams() { refuse("show the library's streams"); }
 
 // ---- memory

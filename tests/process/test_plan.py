@@ -285,7 +285,7 @@ def test_a_terminal_sees_how_far_a_simulation_is_and_a_file_only_the_table():
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--stop", "1@1ms"), "--stop needs --timeout"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--algorithm", "pairwise"), "has no algorithm pairwise"),
         (("show", "all_reduce", "--world", 8, "--bytes", "1M", "--profile", "/no/such"), "can't be read"),
-        (("guess",), "check, show and simulate"),
+        (("guess",), "check, outer, show and simulate"),
     ],
 )
 def test_wrong_flags_are_a_usage_error_that_says_what_is_wrong(flags, words):

@@ -150,6 +150,19 @@ TEST_P(TransportContract, a_sender_that_sleeps_for_want_of_room_is_woken) {
   });
 }
 
+TEST_P(TransportContract, a_sender_does_not_sleep_once_there_is_room) {
+  std::uint64_t sent = 0, got = 0;
+  while (send_frame(own_, 1, 5000, sent)) ++sent;
+  while (peer_.progress()) {
+    while (const auto frame = peer_.receive()) {
+      EXPECT_TRUE(is_frame(frame->bytes, got++));
+      peer_.release(*frame);
+    }
+  }
+  EXPECT_GT(got, 0u);
+  sleep_until_event(own_);
+}
+
 TEST_P(TransportContract, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
   ASSERT_EQ(own_.reserve(WorldRank(1), 5000, TrafficClass::data).size(), 5000u);
   own_.commit(0);

@@ -299,8 +299,8 @@ class TcpEndpoint final : public Endpoint {
   }
 
   bool arm() override {
-    if (receiver_.has_news()) return false;
-    sender_.flush();
+    // What moves here may have made the room that the caller waits for, and no event would say so.
+    if (receiver_.has_news() || sender_.flush()) return false;
     return connections_.watch_unsent();
   }
   void disarm() override {}

@@ -7,6 +7,23 @@ namespace {
 
 constexpr int kCopyTag = 1;  // ncclSend() has 0
 
+// Each side is behind the work of its stream; one without a stream is host memory.
+struct Copy {
+  const void* source;
+  std::optional<DeviceStream> source_stream;
+  void* target;
+  std::optional<DeviceStream> target_stream;
+  std::size_t bytes;
+};
+
+// As a message to this rank itself.
+void run(Communicator& group, const Copy& copy) {
+  const Work sent = group.send_async(copy.source, copy.bytes, DataType::uint8, group.rank(),
+                                     {.tag = kCopyTag, .stream = copy.source_stream});
+  group.recv(copy.target, copy.bytes, DataType::uint8, group.rank(), {.tag = kCopyTag, .stream = copy.target_stream});
+  sent.wait();
+}
+
 }  // namespace
 
 std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
@@ -28,11 +45,11 @@ void copy(Communicator& group, const void* source, void* target, std::size_t byt
     std::memmove(target, source, bytes);
     return;
   }
-  const MessageOptions options{.tag = kCopyTag, .stream = stream};
-  const Work sent = group.send_async(source, bytes, DataType::uint8, group.rank(), options);
-  const Work received = group.recv_async(target, bytes, DataType::uint8, group.rank(), options);
-  received.wait();
-  sent.wait();
+  run(group, {source, stream, target, stream, bytes});
+}
+
+void fetch(Communicator& group, const void* source, const DeviceStream& stream, void* target, std::size_t bytes) {
+  run(group, {source, stream, target, {}, bytes});
 }
 
 }  // namespace qccl::nccl

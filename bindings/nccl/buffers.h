@@ -17,5 +17,7 @@ std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
 // itself.
 void copy(Communicator& group, const void* source, void* target, std::size_t bytes,
           const std::optional<DeviceStream>& stream);
+// The same to host memory that no device knows.
+void fetch(Communicator& group, const void* source, const DeviceStream& stream, void* target, std::size_t bytes);
 
 }  // namespace qccl::nccl

@@ -38,10 +38,7 @@ double factor_of(Communicator& group, const Checked& call, const ncclComm& comm,
   const auto source = stream_of(comm, stream, {scalar});
   if (!source) return read_scalar(scalar, call.type);
   double value = 0;
-  const std::size_t bytes = element_bytes(call.type);
-  const Work sent = group.send_async(scalar, bytes, DataType::uint8, group.rank(), {.tag = 1, .stream = source});
-  group.recv(&value, bytes, DataType::uint8, group.rank(), {.tag = 1});
-  sent.wait();
+  fetch(group, scalar, *source, &value, element_bytes(call.type));
   return read_scalar(&value, call.type);
 }
 

@@ -35,7 +35,7 @@ void take_turns(std::vector<Operation>& operations) {
   std::ranges::transform(numbered, operations.begin(), [](auto& each) { return std::move(each.second); });
 }
 
-// Waits for what was posted even if something failed: its buffers are the caller's again when the group has ended.
+// Waits for every posted operation, even after a failure: when the group has ended, the caller may reuse the buffers.
 void run_all(std::vector<Operation> operations) {
   take_turns(operations);
   std::vector<std::pair<Work, ncclComm*>> posted;

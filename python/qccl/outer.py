@@ -124,7 +124,7 @@ class OuterLoop:
         """Goes on in another group (None: the default group), after qccl.shrink() or qccl.grow(). Collective over it: a
         rank that has joined makes its OuterLoop meanwhile."""
         self.group = group
-        self._drive(lambda: self._loop.regroup(backend_of(group)))
+        self._drive(self._regroup)
 
     def stats(self) -> list[dict[str, Any]]:
         """The last 10,000 rounds: "round", "fragment", "step", "ranks", "bytes" (sent by this rank), "seconds_waited",

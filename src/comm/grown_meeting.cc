@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "bootstrap/door/newcomer.h"
+#include "bootstrap/launcher/launchers.h"
 #include "bootstrap/mesh/address_card.h"
 #include "comm/grown_group.h"
 
@@ -127,9 +128,10 @@ std::shared_ptr<CommunicatorState> join_job(const InitOptions& init) {
   Settings settings = comm::merge_options(init).take_or_throw();
   if (!settings.options.join) return nullptr;
   refuse_ranks(init).take_or_throw();
-  const char* const variable = environment("QCCL_SOCKET_IFNAME") ? "QCCL_SOCKET_IFNAME" : "NCCL_SOCKET_IFNAME";
-  settings.interface_filter = environment(variable).value_or("");
-  settings.filter_source = variable;
+  if (const auto filter = bootstrap::find_interface_filter(environment)) {
+    settings.interface_filter = filter->value;
+    settings.filter_source = filter->name;
+  }
   const std::string source = init.join.empty() ? "QCCL_JOIN" : "InitOptions::join";
   auto doors = bootstrap::parse_doors(*settings.options.join, source).take_or_throw();
   const TimePoint deadline = saturating_add(steady_clock().now(), settings.options.init_timeout);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "bootstrap/door/newcomer.h"
+#include "bootstrap/launcher/launchers.h"
 #include "bootstrap/mesh/address_card.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
@@ -29,11 +30,9 @@ Result<bootstrap::StoreSecrets> secrets() {
 
 Result<bootstrap::Addresses> own_addresses() {
   bootstrap::Membership any{.world = 2};  // clients may be on any host
-  for (const char* name : {"QCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
-    const auto filter = environment(name);
-    if (!filter || !any.interface_filter.empty()) continue;
-    any.interface_filter = *filter;
-    any.filter_source = name;
+  if (const auto filter = bootstrap::find_interface_filter(environment)) {
+    any.interface_filter = filter->value;
+    any.filter_source = filter->name;
   }
   return bootstrap::choose_addresses(any);
 }

@@ -31,10 +31,11 @@ enum class StepKind : std::uint8_t {
   local_copy,    // output slice = input slice
 };
 
-constexpr bool sends(StepKind kind) {
-  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
-         kind == StepKind::forward;
+// A send of what this rank has made; a forward passes on what another has.
+constexpr bool makes_payload(StepKind kind) {
+  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result;
 }
+constexpr bool sends(StepKind kind) { return makes_payload(kind) || kind == StepKind::forward; }
 constexpr bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
 
 // A frame has 15 bits for the phase.

@@ -22,7 +22,7 @@ class CallTimeout {
     extension_ += by;
   }
 
-  // Of a call that begins now and sets none.
+  // The timeout of a call that begins now and sets none itself.
   Milliseconds now() const {
     const std::lock_guard lock(mutex_);
     return own_ + extension_;

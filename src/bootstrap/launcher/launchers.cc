@@ -240,6 +240,10 @@ constexpr Launcher kLaunchers[] = {
 
 std::span<const Launcher> launchers() { return kLaunchers; }
 
+std::optional<Variable> find_interface_filter(const EnvironmentLookup& lookup) {
+  return first_set(lookup, {"QCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"});
+}
+
 std::optional<Variable> first_set(const EnvironmentLookup& lookup, const VariableNames& names) {
   for (const char* name : names) {
     if (name == nullptr) break;

@@ -171,7 +171,7 @@ Status read_job(const Inputs& inputs, Membership& own) {
 }
 
 void read_filter(const Inputs& inputs, Membership& own) {
-  auto filter = first_set(inputs.lookup, {"QCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"});
+  auto filter = find_interface_filter(inputs.lookup);
   for (const Claim& claim : inputs.claims) {
     const bool counts = claim.is_complete() && claim.launcher->interfaces != nullptr && !on_one_host(own);
     if (!filter && counts) filter = claim.launcher->interfaces(inputs.lookup);

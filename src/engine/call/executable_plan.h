@@ -64,8 +64,8 @@ class ExecutablePlan;
 // Slices of a stream that may be on their way or waiting between near ranks, and the fewest between distant ones: 8 x
 // 128 KiB cover 1 ms at 8 Gbit/s.
 inline constexpr std::uint64_t kWindow = 8;
-// Of calls on device memory: the slices of two streams then leave a quarter of a pair's slots in shared memory free,
-// which keeps the frames where devices read them (transport/shm/frame_queue.h).
+// The same for calls on device memory. With 6, two streams leave a quarter of a pair's slots in shared memory free, so
+// that no frame is copied out of the memory that devices read (transport/shm/frame_queue.h).
 inline constexpr std::uint64_t kDeviceWindow = 6;
 // Slices that are worth a grant: half a window between near ranks, for fewer frames; a quarter between distant ones,
 // where a window is a round trip.

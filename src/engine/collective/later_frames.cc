@@ -12,7 +12,7 @@ LaterFrames::LaterFrames(const ExecutablePlan& plan, LaterWork& work, InboundStr
                          OutboundStreams& outbound)
     : plan_(plan), work_(work), inbound_(inbound), outbound_(outbound), lanes_(plan.schedule().lanes.size()) {
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    // Of the slices on their way and of the one whose steps are being taken.
+    // A lane has kMostDepth slices on their way, and one whose steps are being taken.
     lanes_[lane].reserve((DeviceLayout::kMostDepth + 1) * plan.schedule().lanes[lane].steps.size());
   }
 }
@@ -34,7 +34,6 @@ bool LaterFrames::begin(std::size_t lane, std::uint64_t slice, std::size_t step)
   const std::size_t peers = plan_.schedule().lanes[lane].steps[step].peers.size();
   if (!work_.begin_payload(lane, step, std::span(send.rooms).first(std::min(peers, send.rooms.size())))) return false;
   lanes_[lane].push_back(send);
-  ++sends_;
   return true;
 }
 
@@ -51,7 +50,7 @@ LaneAdvance LaterFrames::send(std::size_t lane, std::uint64_t& sent_bytes) {
   LaneAdvance result;
   const plan::Lane& planned = plan_.schedule().lanes[lane];
   std::vector<Send>& sends = lanes_[lane];
-  for (; !sends.empty(); sends.erase(sends.begin()), --sends_) {
+  for (; !sends.empty(); sends.erase(sends.begin())) {
     Send& first = sends.front();
     const ConstBytes payload = work_.find_payload(lane, first.slice);
     if (payload.data() == nullptr) return result;
@@ -71,7 +70,7 @@ LaneAdvance LaterFrames::send(std::size_t lane, std::uint64_t& sent_bytes) {
   return result;
 }
 
-// `room`: of its frame, if it was written there.
+// `room`: the frame that already holds the payload; null if there is none.
 StepStatus LaterFrames::send_payload(std::size_t stream, ConstBytes payload, Bytes room) {
   const auto permission = outbound_.may_send(stream, payload.size());
   if (permission == OutboundStreams::Permission::awaited) return StepStatus::waits;
@@ -97,7 +96,6 @@ void LaterFrames::drop() {
     }
     lanes_[lane].clear();
   }
-  sends_ = 0;
 }
 
 }  // namespace qccl::engine

@@ -2,6 +2,7 @@
 // that were received and are still being read.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,9 @@ class LaterFrames {
   void release_read();
   // Gives back every frame, once no work uses them: until then it does nothing.
   void drop();
-  bool has_none() const { return sends_ == 0 && !inbound_.keeps_any(); }
+  bool has_none() const {
+    return !inbound_.keeps_any() && std::ranges::all_of(lanes_, [](const auto& sends) { return sends.empty(); });
+  }
 
  private:
   struct Send {
@@ -53,7 +56,6 @@ class LaterFrames {
   InboundStreams& inbound_;
   OutboundStreams& outbound_;
   std::vector<std::vector<Send>> lanes_;
-  std::size_t sends_ = 0;  // of all lanes
 };
 
 }  // namespace qccl::engine

@@ -20,7 +20,7 @@ struct HeldSlice {
   ConstBytes payload;
   bool eager = false;
   bool is_kept = false;  // see InboundStreams::keep()
-  // Of one that was taken.
+  // Set by take_slice().
   std::size_t stream = 0;
   std::uint64_t number = 0;
 };
@@ -51,7 +51,7 @@ class InboundStreams {
   void keep(HeldSlice& slice);
   // Gives the frame back and forgets it; an empty one stays as it is.
   void release(HeldSlice& slice);
-  // Of the kept ones, those whose slice has been read: is_read(lane, number).
+  // Gives back each kept frame for which is_read(lane, number) is true.
   template <class IsRead>
   void release_read(const IsRead& is_read) {
     std::erase_if(kept_, [&](HeldSlice& slice) {
@@ -80,7 +80,7 @@ class InboundStreams {
     bool needs_credit = true;    // comes by grants: large, or its sender asked
     std::uint64_t received = 0;  // slices, in order
     std::uint64_t consumed = 0;
-    std::uint64_t kept = 0;  // of those
+    std::uint64_t kept = 0;  // consumed slices whose frames are still read
     std::uint64_t granted = 0;
     std::uint64_t placed = 0;  // the slices before this one have come or have a destination
     std::uint64_t received_bytes = 0;

@@ -31,7 +31,7 @@ void DeviceCompute::begin(const CallArguments& arguments) {
   for (DeviceLane& lane : lanes_) lane.begin();
 }
 
-// Of a call that has come to all elements the other side is that after it.
+// If the call came to all elements, the other side becomes the state after it, for settle().
 void DeviceCompute::take_back() {
   if (call_.feedback == nullptr) return;
   call_.arguments->feedback->is_saved() ? call_.feedback->swap() : call_.feedback->take_back();

@@ -38,7 +38,6 @@ DeviceLane::DeviceLane(DeviceCall& call, std::size_t lane)
 void DeviceLane::begin() { tickets_.begin(call_.staged->jobs()); }
 
 void DeviceLane::begin_slice(std::uint64_t slice) {
-  slice_ = slice;
   tickets_.begin_slice(slice);
   sum_ = memory_.job(slice, false);
   sum_follows_ = false;
@@ -49,7 +48,7 @@ void DeviceLane::begin_slice(std::uint64_t slice) {
 void DeviceLane::add_part(const Source& part) {
   if (sum_.source_count == kMostSources) {
     Job job = sum_;
-    std::byte* const sum = memory_.place(slice_, places_.sum);
+    std::byte* const sum = memory_.place(slice(), places_.sum);
     const bool is_float = widens(job);
     if (is_float) job.sum = reinterpret_cast<float*>(sum);
     if (!is_float) job.output = sum;
@@ -61,7 +60,7 @@ void DeviceLane::add_part(const Source& part) {
   sum_.sources[sum_.source_count++] = part;
 }
 
-// Not those of a raw one that is the job's output: see add_payload().
+// A raw payload beside a codec is the job's output, which has no frames: see add_payload().
 bool DeviceLane::takes_frames(std::size_t index) const {
   const Step& step = plan_.steps[index];
   if (step.kind == StepKind::forward || has_payload_ || !call_.staged->home().reaches_frames()) return false;
@@ -83,7 +82,7 @@ bool DeviceLane::begin_payload(std::size_t index, std::span<const Bytes> frames)
 
 // The bytes of a raw payload are the job's output in memory of the host, if the job has another format.
 void DeviceLane::add_payload(Job& job, std::size_t index, std::span<const Bytes> frames, std::uint64_t random_key) {
-  std::byte* const place = memory_.place(slice_, places_.payload);
+  std::byte* const place = memory_.place(slice(), places_.payload);
   if (plan_.steps[index].raw && is_encoded(job.format)) {
     job.output = place;
     return;
@@ -92,19 +91,19 @@ void DeviceLane::add_payload(Job& job, std::size_t index, std::span<const Bytes>
   for (const Bytes frame : frames) {
     if (frame.data() != nullptr) job.payloads[job.payload_count++] = frame.data();
   }
-  job.random = memory_.random(slice_, random_key);
+  job.random = memory_.random(slice(), random_key);
 }
 
 // Together with a copy of the input to the output that follows.
 void DeviceLane::send_own(std::size_t index, std::span<const Bytes> frames) {
-  Job job = memory_.job(slice_, plan_.steps[index].raw);
-  job.sources[job.source_count++] = memory_.take_input(slice_, job);
+  Job job = memory_.job(slice(), plan_.steps[index].raw);
+  job.sources[job.source_count++] = memory_.take_input(slice(), job);
   job.keeps_residual = job.residual != nullptr;
   add_payload(job, index, frames, call_.keys.input);
   const bool is_kept = index + 1 < plan_.steps.size() && plan_.steps[index + 1].kind == StepKind::local_copy;
   const bool is_encoded_too = is_encoded(job.format);
-  if (is_kept && (is_encoded_too || job.sources[0].data != memory_.output(slice_))) {
-    job.output = memory_.output(slice_);
+  if (is_kept && (is_encoded_too || job.sources[0].data != memory_.output(slice()))) {
+    job.output = memory_.output(slice());
     job.outputs_sent = plan_.steps[index + 1].quantized && is_encoded_too;
   }
   job.moves = !is_encoded_too && !job.sources[0].is_scaled;
@@ -124,8 +123,7 @@ void DeviceLane::send_sum(std::size_t index, std::span<const Bytes> frames) {
 
 ConstBytes DeviceLane::find_payload(std::uint64_t slice) const {
   if (!tickets_.has_payload(slice)) return {};
-  const auto made = std::ranges::find_if(
-      plan_.steps, [](const Step& step) { return plan::sends(step.kind) && step.kind != StepKind::forward; });
+  const auto made = std::ranges::find_if(plan_.steps, plan::makes_payload, &Step::kind);
   return {memory_.place(slice, places_.payload), call_.plan->payload_limit(memory_.elements(slice), made->raw)};
 }
 
@@ -145,7 +143,7 @@ const std::byte* Arrivals::bring(const StagingDevice& device, ConstBytes payload
 // The payload may be anything, as to its bytes: jobs index by nothing that they read.
 Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
   const Step& step = plan_.steps[index];
-  const std::size_t expected = call_.plan->payload_limit(memory_.elements(slice_), step.raw);
+  const std::size_t expected = call_.plan->payload_limit(memory_.elements(slice()), step.raw);
   if (payload.size() != expected) {
     return Failure(ErrorKind::corrupt_data, fmt::format("a slice of {} bytes came as {}", expected, payload.size()));
   }
@@ -155,15 +153,15 @@ Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
     return {};
   }
   const bool is_encoded = call_.plan->codec() != nullptr && !step.raw;
-  const Source part{.data = arrivals_.bring(call_.staged->home(), payload, memory_.place(slice_, place)),
+  const Source part{.data = arrivals_.bring(call_.staged->home(), payload, memory_.place(slice(), place)),
                     .kind = is_encoded ? SourceKind::payload : SourceKind::elements};
   if (step.kind == StepKind::recv_reduce) {
     add_part(part);
     return {};
   }
-  Job job = memory_.job(slice_, step.raw);
+  Job job = memory_.job(slice(), step.raw);
   job.sources[job.source_count++] = part;
-  job.output = memory_.output(slice_);
+  job.output = memory_.output(slice());
   job.moves = !is_encoded;
   add(job, false);
   return {};
@@ -171,7 +169,7 @@ Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
 
 void DeviceLane::local(std::size_t index) {
   switch (plan_.steps[index].kind) {
-    case StepKind::local_reduce: add_part(memory_.take_input(slice_, sum_)); break;
+    case StepKind::local_reduce: add_part(memory_.take_input(slice(), sum_)); break;
     case StepKind::finish: finish(index); break;
     default: copy_own(index);
   }
@@ -181,20 +179,20 @@ void DeviceLane::local(std::size_t index) {
 void DeviceLane::finish(std::size_t index) {
   sum_.finishes = true;
   sum_.divisor = sum_.op == ReduceOp::avg ? call_.world : 0;
-  if (!plan_.scratch) sum_.output = memory_.output(slice_);
+  if (!plan_.scratch) sum_.output = memory_.output(slice());
   if (index + 1 == plan_.steps.size()) add(sum_, sum_follows_);
 }
 
 void DeviceLane::copy_own(std::size_t index) {
   const bool is_sent = index > 0 && plan_.steps[index - 1].kind == StepKind::send_input;
   if (is_sent) return;
-  Job job = memory_.job(slice_, !plan_.steps[index].quantized);
-  job.sources[job.source_count++] = memory_.take_input(slice_, job);
-  job.output = memory_.output(slice_);
+  Job job = memory_.job(slice(), !plan_.steps[index].quantized);
+  job.sources[job.source_count++] = memory_.take_input(slice(), job);
+  job.output = memory_.output(slice());
   job.outputs_sent = is_encoded(job.format);
   job.moves = !job.outputs_sent;
   if (job.moves && job.output == job.sources[0].data) return;
-  job.random = memory_.random(slice_, call_.keys.input);
+  job.random = memory_.random(slice(), call_.keys.input);
   add(job, false);
 }
 

@@ -17,7 +17,7 @@ namespace qccl::engine {
 // Where the device reads the payloads that arrive.
 class Arrivals {
  public:
-  // The payload, or the copy of it in that place, of the device's memory or pinned.
+  // Returns the payload if the device reaches it, else `place`, in pinned memory, to which it copies the payload.
   const std::byte* bring(const StagingDevice& device, ConstBytes payload, std::byte* place);
   void pass_on(ConstBytes payload) {
     last_ = payload;
@@ -41,7 +41,7 @@ class DeviceLane {
   void begin();
   void begin_slice(std::uint64_t slice);
   const SliceTickets& tickets() const { return tickets_; }
-  bool has_room() const { return tickets_.has_place(slice_); }
+  bool has_room() const { return tickets_.has_place(slice()); }
   bool takes_frames(std::size_t step) const;
   bool begin_payload(std::size_t step, std::span<const Bytes> frames);
   ConstBytes find_payload(std::uint64_t slice) const;
@@ -54,6 +54,7 @@ class DeviceLane {
  private:
   using Job = kernels::device::SliceJob;
 
+  std::uint64_t slice() const { return tickets_.slice(); }
   void add(const Job& job, bool follows) { tickets_.note_job(call_.staged->jobs().add(job, follows)); }
   void add_part(const kernels::device::Source& part);
   void send_own(std::size_t step, std::span<const Bytes> frames);
@@ -68,7 +69,6 @@ class DeviceLane {
   const DeviceSlices memory_;
   SliceTickets tickets_;
   Arrivals arrivals_;
-  std::uint64_t slice_ = 0;
   Job sum_{};                 // of the slice so far
   bool sum_follows_ = false;  // a part of it was added by a job before
   bool has_payload_ = false;  // the slice, made or not

@@ -16,7 +16,7 @@ constexpr std::size_t kAlignment = 256;
 constexpr std::uint64_t kMostSlices = 64;
 constexpr std::uint64_t kLeastDepth = 2;
 
-bool makes_payload(StepKind kind) { return plan::sends(kind) && kind != StepKind::forward; }
+using plan::makes_payload;
 
 bool adds_own(StepKind kind) { return kind == StepKind::local_reduce || kind == StepKind::local_copy; }
 

@@ -12,7 +12,7 @@ using plan::StepKind;
 namespace {
 
 // This rank's input leaves the lane encoded.
-bool encodes(const Step& step) { return plan::sends(step.kind) && step.kind != StepKind::forward && !step.raw; }
+bool encodes(const Step& step) { return plan::makes_payload(step.kind) && !step.raw; }
 
 // kSumStays where the sum is never written to an output.
 int reduced_parts(const plan::Lane& lane, bool finishes) {

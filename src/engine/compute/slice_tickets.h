@@ -24,6 +24,7 @@ class SliceTickets {
   }
   // The lane goes on to this slice.
   void begin_slice(std::uint64_t slice) { slice_ = slice; }
+  std::uint64_t slice() const { return slice_; }
 
   // The slice that the lane is at has another job, and has a payload, made by its last job; a step sends that.
   void note_job(DeviceJobs::Ticket job) { of(slice_).last = job; }

@@ -9,7 +9,7 @@ ARGS ?=
 PYTHON := .venv/bin/python
 
 .PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak bench gpu clean
-.PHONY: setup
+.PHONY: setup wheel test-wheel
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,12 @@ build: setup build/build.ninja ## Build library, program (build/qccl), examples 
 
 build-tests: setup build/build.ninja
 	@JOBS=$(JOBS) scripts/build_python.sh all qccl_tests qccl_benchmarks
+
+wheel: setup ## Build a wheel for torch 2.11 to 2.15 in dist/ (fetches 2.6 GB once; ARGS: pythons to build for)
+	@JOBS=$(JOBS) scripts/build_wheel.sh $(ARGS)
+
+test-wheel: setup ## Test the wheel of `make wheel` with torch 2.11, 2.13 and 2.15 (ARGS: other releases), 3 GB each
+	@scripts/test_wheel.sh $(ARGS)
 
 demo: setup build/build.ninja ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
 	@JOBS=$(JOBS) scripts/build_python.sh qccl_program
@@ -77,6 +83,6 @@ bench: setup build/build.ninja ## Build all benchmarks and run the small ones; r
 gpu: setup ## On a machine with a GPU: compare bytes with the host's, measure, in less than ten minutes (docs/gpu.md)
 	@$(PYTHON) scripts/run_gpu.py $(ARGS)
 
-clean: ## Remove everything that was built (.venv* stay: rm -r .venv*)
-	rm -rf build build-* python/qccl/*.so .pytest_cache .ruff_cache .mypy_cache
+clean: ## Remove everything that was built (.venv* and .torch-headers stay: rm -r)
+	rm -rf build build-* dist python/qccl/torch_* .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

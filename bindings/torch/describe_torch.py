@@ -6,7 +6,6 @@ visible.
 
 import os
 import sys
-import sysconfig
 
 # torch loads backends that packages of the environment announce: an earlier qccl, whose folder may be gone.
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -30,8 +29,6 @@ def main() -> None:
         torch.__version__,
         os.path.dirname(torch.__file__),
         int(torch.compiled_with_cxx11_abi()),
-        sysconfig.get_paths()["include"],
-        sysconfig.get_config_var("EXT_SUFFIX"),
         sep=";",
     )
 

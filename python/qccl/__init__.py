@@ -12,9 +12,9 @@ QCCL_COMPRESSION. Nothing else is compressed, and without any of these settings 
 
 import qccl_autoload
 
-from ._check import check_extension
+from ._check import extension_folder
 
-check_extension()
+__path__.insert(0, extension_folder())  # _C
 
 from . import _C, ddp, deepspeed, mesh, outer, pipeline  # noqa: E402
 from ._api import (  # noqa: E402

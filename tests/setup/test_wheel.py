@@ -1,7 +1,9 @@
 """The result of `pip install .`, for a user without the checkout on the path.
 
 The wheel is built as pip builds it without flags, in isolation and against the torch of .venv, except that the build
-backend comes from .venv instead of an index. The build folder lies beside build/, where ccache has its objects.
+backend comes from .venv instead of an index. The build folder lies beside build/, where ccache has its objects. Another
+one is built as `make wheel` builds it, but for one release, whose headers are those of .venv, and without kernels for
+GPUs, which take minutes.
 """
 
 import ctypes
@@ -19,9 +21,11 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build-wheel"
+BUILD_FOR_RELEASES = ROOT / "build-wheel-releases"
 BUILD_LIMIT_SECONDS = 1200  # if nothing is cached
 LIMIT_SECONDS = 100
 BUILD_BACKEND = ("scikit-build-core", "packaging", "pathspec")
+RELEASE = ".".join(torch.__version__.split(".")[:2])
 FAKE = {"LD_LIBRARY_PATH": str(ROOT / "build" / "fake_cuda")}  # a driver without a GPU
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 pytestmark = pytest.mark.timeout(BUILD_LIMIT_SECONDS + LIMIT_SECONDS)
@@ -56,8 +60,24 @@ def backend_wheels(tmp_path_factory):
 def installed(backend_wheels, tmp_path_factory):
     """The folder into which only the wheel was installed."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [*build_command(backend_wheels, folder), f"--config-settings=build-dir={BUILD}"]
-    run([*PIP, *build], timeout=BUILD_LIMIT_SECONDS, CXX="c++")  # CMake's name for it
+    return build_and_install([*build_command(backend_wheels, folder), f"--config-settings=build-dir={BUILD}"], folder)
+
+
+@pytest.fixture(scope="module")
+def installed_for_releases(backend_wheels, tmp_path_factory):
+    """The same with the wheel that is built from headers of torch."""
+    headers = tmp_path_factory.mktemp("headers")
+    (headers / RELEASE).mkdir()
+    (headers / RELEASE / "include").symlink_to(Path(torch.__file__).parent / "include")
+    folder = tmp_path_factory.mktemp("wheel_for_releases")
+    settings = (f"build-dir={BUILD_FOR_RELEASES}", "cmake.define.QCCL_DEVICE_KERNELS=OFF")
+    build = [*build_command(backend_wheels, folder), *(f"--config-settings={setting}" for setting in settings)]
+    return build_and_install(build, folder, QCCL_TORCH_HEADERS=str(headers))
+
+
+def build_and_install(build: list[str], folder: Path, **variables: str) -> Path:
+    """`build`: pip's arguments that leave the wheel in the folder."""
+    run([*PIP, *build], timeout=BUILD_LIMIT_SECONDS, CXX="c++", **variables)  # CMake's name for it
     (wheel,) = folder.glob("qccl-*.whl")
     site = folder / "site"
     run([*PIP, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)])
@@ -76,6 +96,10 @@ def run(command, timeout=LIMIT_SECONDS, **variables):
 
 
 def test_backend_is_found_by_its_name(installed, tmp_path):
+    assert_trains(installed, tmp_path)
+
+
+def assert_trains(installed, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(TRAINING)
     command = [str(installed / "bin" / "qccl"), "run", "-n", "2", "--", sys.executable, str(program)]
@@ -94,11 +118,13 @@ def test_readmes_program_trains(installed, tmp_path):
     assert megabytes < 20, "uncompressed it is 84"
 
 
-def test_wheel_wants_the_torch_that_it_was_built_for(installed):
+def required_by(installed: Path) -> list[str]:
     (metadata,) = installed.glob("qccl-*.dist-info/METADATA")
-    required = re.findall(r"^Requires-Dist: ([^;\n]*)$", metadata.read_text(), re.MULTILINE)
-    major, minor, *_ = torch.__version__.split(".")
-    assert required == [f"torch=={major}.{minor}.*", "numpy"]
+    return re.findall(r"^Requires-Dist: ([^;\n]*)$", metadata.read_text(), re.MULTILINE)
+
+
+def test_wheel_wants_the_torch_that_it_was_built_for(installed):
+    assert required_by(installed) == [f"torch=={RELEASE}.*", "numpy"]
 
 
 def test_build_in_an_environment_without_torch_says_in_one_line_what_to_do(backend_wheels, tmp_path):
@@ -119,7 +145,8 @@ def test_wheel_has_package_program_and_entry_points_and_nothing_else(installed):
     names = {path.as_posix() for path in files if "__pycache__" not in path.parts}
     modules = {f"qccl/{path.name}" for path in (ROOT / "python" / "qccl").glob("*.py*")}
     (extension,) = {name for name in names if name.endswith(".so")}
-    expected = {*modules, "qccl/_built_for.py", "qccl/py.typed", extension, "qccl_autoload.py", "bin/qccl"}
+    assert extension.startswith(f"qccl/torch_{RELEASE}/_C.")
+    expected = {*modules, "qccl/py.typed", extension, "qccl_autoload.py", "bin/qccl"}
     assert {name for name in names if ".dist-info/" not in name} == expected
     (entry_points,) = installed.glob("qccl-*.dist-info/entry_points.txt")
     for group in ("torch.backends", "torch.distributed.backends"):
@@ -136,15 +163,22 @@ def dynamic_section(file: Path) -> tuple[set[str], set[str]]:
     return needed, set(re.findall(r" UND ([^@\s]+)", said))
 
 
+def assert_links_nothing_of_cuda(file: Path, others: set[str]) -> set[str]:
+    """The symbols that the file takes from libraries: those of the system, QCCL's dependencies and the others."""
+    needed, symbols = dynamic_section(file)
+    system = {"libc", "libm", "libstdc++", "libgcc_s", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+    assert needed <= {*others, *system, "libfmt", "libhwy", "libssl", "libcrypto"}
+    assert [name for name in symbols if re.match("_*(cu[A-Z]|cuda|nvrtc|nvml|nccl)", name)] == []
+    return symbols
+
+
+TORCHS = {"libc10", "libtorch", "libtorch_cpu", "libtorch_python"}
+
+
 def test_extension_and_program_link_nothing_of_cuda(installed):
-    (extension,) = (installed / "qccl").glob("_C.*.so")
-    for file in (extension, installed / "bin" / "qccl"):
-        needed, symbols = dynamic_section(file)
-        torchs = {"libc10", "libtorch", "libtorch_cpu", "libtorch_python"} if file == extension else set()
-        system = {"libc", "libm", "libstdc++", "libgcc_s", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
-        assert needed <= {*torchs, *system, "libfmt", "libhwy", "libssl", "libcrypto"}
-        assert "dlopen" in symbols, "it loads the driver"
-        assert [name for name in symbols if re.match("_*(cu[A-Z]|cuda|nvrtc|nvml|nccl)", name)] == []
+    (extension,) = (installed / "qccl").glob("torch_*/_C.*.so")
+    for file, others in ((extension, TORCHS), (installed / "bin" / "qccl", set())):
+        assert "dlopen" in assert_links_nothing_of_cuda(file, others), "it loads the driver"
 
 
 def said_by_doctor(installed: Path, topic: str, **variables: str) -> str:
@@ -174,17 +208,70 @@ def test_kernels_are_for_every_architecture_in_eight_megabytes_where_there_is_a_
 
 
 def test_the_build_for_the_checkout_is_left_alone(installed):
-    assert (BUILD / "bindings" / "torch" / "qccl" / "_built_for.py").exists()
+    assert (BUILD / "bindings" / "torch" / "qccl" / f"torch_{RELEASE}").exists()
 
 
-def test_package_beside_another_torch_says_what_to_do(installed, tmp_path):
-    other = tmp_path / "site"
-    shutil.copytree(installed, other)
-    (other / "qccl" / "_built_for.py").write_text('TORCH_VERSION = "9.9.0"\n')
+# ---- one wheel for several releases of torch
+
+
+def test_wheel_for_releases_wants_one_of_them(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from wheel_requires import dynamic_metadata
+
+    monkeypatch.setenv("QCCL_TORCH_HEADERS", str(tmp_path))
+    with pytest.raises(SystemExit, match="has no headers of torch: run `make wheel`"):
+        dynamic_metadata("dependencies", {})
+    for release in ("2.9", "2.11", "2.10"):
+        (tmp_path / release).mkdir()
+    assert dynamic_metadata("dependencies", {}) == ["torch>=2.9,<2.12", "numpy"]
+    (tmp_path / "2.10").rmdir()
+    with pytest.raises(SystemExit, match="lacks a release between 2.9 and 2.11"):
+        dynamic_metadata("dependencies", {})
+
+
+def test_wheel_for_releases_says_which(installed_for_releases):
+    required, numpy = required_by(installed_for_releases)
+    major, minor = map(int, RELEASE.split("."))
+    assert set(required.removeprefix("torch").split(",")) == {f">={RELEASE}", f"<{major}.{minor + 1}"}
+    assert numpy == "numpy"
+
+
+def test_extensions_of_all_releases_share_the_library(installed_for_releases):
+    package = installed_for_releases / "qccl"
+    assert "dlopen" in assert_links_nothing_of_cuda(package / "libqccl.so", set())
+    (extension,) = package.glob("torch_*/_C.*.so")
+    assert assert_links_nothing_of_cuda(extension, TORCHS | {"libqccl"})
+    assert dynamic_section(extension)[0] >= TORCHS | {"libqccl"}
+    assert extension.stat().st_size < (package / "libqccl.so").stat().st_size
+
+
+def test_wheel_for_releases_trains(installed_for_releases, tmp_path):
+    assert_trains(installed_for_releases, tmp_path)
+
+
+def test_function_that_torch_lacks_fails_the_import(installed):
+    (extension,) = (installed / "qccl").glob("torch_*/_C.*.so")
+    assert re.search(r"\(FLAGS_1\).*\bNOW\b", run(["readelf", "--wide", "--dynamic", str(extension)]))
+
+
+@pytest.mark.parametrize(
+    ("releases", "says"),
+    [
+        (("2.9", "2.10"), "built for torch 2.9, 2.10 and can't work with torch " + re.escape(torch.__version__)),
+        ((), r"/qccl has no extension for this Python, 3\.\d+\.\d+: build it by `make build`"),
+    ],
+)
+def test_package_without_the_release_of_torch_says_what_to_do(installed, tmp_path, releases, says):
+    other = tmp_path / "qccl"
+    shutil.copytree(installed / "qccl", other, ignore=shutil.ignore_patterns("torch_*"))
+    shutil.copy(installed / "qccl_autoload.py", tmp_path)
+    for release in releases:
+        shutil.copytree(installed / "qccl" / f"torch_{RELEASE}", other / f"torch_{release}")
+    (other / f"torch_{RELEASE}").mkdir()  # a folder alone is no extension
     done = subprocess.run(
         [sys.executable, "-c", "import qccl"],
-        env={**os.environ, "PYTHONPATH": str(other)}, cwd="/", capture_output=True, text=True, timeout=LIMIT_SECONDS,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd="/", capture_output=True, text=True, timeout=LIMIT_SECONDS,
     )  # fmt: skip
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert "built for torch 9.9.0 and can't work with torch 2." in last and "pip install ." in last
+    assert re.search(says, last) and "pip install ." in last

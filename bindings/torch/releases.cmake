@@ -1,0 +1,30 @@
+# An extension for each torch release in QCCL_TORCH_HEADERS, with no torch installed. The extensions link stubs: empty
+# libraries with the names of torch's. When an extension is loaded, torch's own libraries of these names are in the
+# process already.
+set(cxx11_abi 1)  # torch's since 2.7
+set(libraries c10 torch_cpu torch torch_python)
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/stub.cc CONTENT "")
+foreach(library IN LISTS libraries)
+  add_library(qccl_stub_${library} SHARED ${CMAKE_CURRENT_BINARY_DIR}/stub.cc)
+  set_target_properties(qccl_stub_${library} PROPERTIES OUTPUT_NAME ${library}
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stubs)
+endforeach()
+list(TRANSFORM libraries PREPEND qccl_stub_)
+
+# QCCL itself, which all extensions of the wheel share.
+add_library(qccl_shared SHARED ${CMAKE_CURRENT_BINARY_DIR}/stub.cc)
+set_target_properties(qccl_shared PROPERTIES OUTPUT_NAME qccl LIBRARY_OUTPUT_DIRECTORY ${package}
+                      LINK_LIBRARY_OVERRIDE WHOLE_ARCHIVE,qccl_extras,qccl)
+target_link_libraries(qccl_shared PRIVATE qccl_extras)
+install(TARGETS qccl_shared LIBRARY DESTINATION qccl COMPONENT python EXCLUDE_FROM_ALL)
+
+file(GLOB folders ${QCCL_TORCH_HEADERS}/[0-9]*)
+if(NOT folders)
+  message(FATAL_ERROR "QCCL_TORCH_HEADERS=${QCCL_TORCH_HEADERS} has no headers of torch: run `make wheel`")
+endif()
+foreach(folder IN LISTS folders)
+  cmake_path(GET folder FILENAME release)
+  file(REAL_PATH ${folder}/include include)
+  message(STATUS "Building qccl._C for torch ${release} with the headers in ${include}")
+  qccl_add_extension(${release} ${include} qccl_shared -Wl,--push-state,--no-as-needed ${libraries} -Wl,--pop-state)
+endforeach()

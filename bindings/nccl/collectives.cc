@@ -89,13 +89,15 @@ ncclResult_t run(const Call& call) {
     Checked checked = check(call, *comm, comm->group());
     if (call.count == 0) return ncclSuccess;
     checked.options.stream = stream_of(*comm, call.stream, {checked.input, checked.output});
-    submit(
-        {.comm = comm, .post = [comm = comm.get(), checked, stream = call.stream](Communicator& group, bool awaited) {
-           CallOptions options = checked.options;
-           options.premul_factor = factor_of(group, checked, *comm, stream);
-           options.awaited = awaited;
-           return post(group, checked, options);
-         }});
+    submit({.comm = comm,
+            .post =
+                [comm = comm.get(), checked, stream = call.stream](Communicator& group, bool awaited) {
+                  CallOptions options = checked.options;
+                  options.premul_factor = factor_of(group, checked, *comm, stream);
+                  options.awaited = awaited;
+                  return post(group, checked, options);
+                },
+            .stream = checked.options.stream});
     return ncclSuccess;
   });
 }

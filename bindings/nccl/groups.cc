@@ -12,11 +12,18 @@
 namespace qccl::nccl {
 namespace {
 
-void wait_for(const Work& work, ncclComm& comm) {
+// Makes the operation's stream wait for it; where streams don't, and for host memory, this thread waits. A failure is
+// the communicator's as well, also one that comes later.
+void end(const Work& work, const Operation& operation) {
   try {
-    work.wait();
+    if (!operation.stream) return work.wait();
+    work.notify([work, comm = std::weak_ptr(operation.comm)] {
+      const auto alive = comm.lock();
+      if (const auto failure = work.error(); failure && alive != nullptr) alive->fail(*failure);
+    });
+    work.block(*operation.stream);
   } catch (const Error& error) {
-    comm.fail(error.info());
+    operation.comm->fail(error.info());
     throw;
   }
 }
@@ -35,10 +42,11 @@ void take_turns(std::vector<Operation>& operations) {
   std::ranges::transform(numbered, operations.begin(), [](auto& each) { return std::move(each.second); });
 }
 
-// Waits for every posted operation, even after a failure: when the group has ended, the caller may reuse the buffers.
+// Ends every posted operation, even after a failure: when the group has ended, the caller may reuse host memory. No
+// stream waits before all have been posted, as operations behind a gate would wait for those before it.
 void run_all(std::vector<Operation> operations) {
   take_turns(operations);
-  std::vector<std::pair<Work, ncclComm*>> posted;
+  std::vector<Work> posted;
   std::exception_ptr failure;
   const auto keep_first = [&](auto&& call) {
     try {
@@ -51,10 +59,10 @@ void run_all(std::vector<Operation> operations) {
     if (failure != nullptr) break;
     keep_first([&] {
       Communicator group = each.comm->group();
-      posted.emplace_back(each.post(group, false), each.comm.get());
+      posted.push_back(each.post(group, false));
     });
   }
-  for (const auto& [work, comm] : posted) keep_first([&, work = &work, comm = comm] { wait_for(*work, *comm); });
+  for (std::size_t i = 0; i < posted.size(); ++i) keep_first([&] { end(posted[i], operations[i]); });
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
@@ -95,7 +103,7 @@ void submit(Operation operation) {
   Thread& thread = this_thread();
   if (thread.depth > 0) return thread.operations.push_back(std::move(operation));
   Communicator group = operation.comm->group();
-  wait_for(operation.post(group, true), *operation.comm);
+  end(operation.post(group, !operation.stream), operation);
 }
 
 ncclResult_t submit(Making making, bool is_blocking) {

@@ -48,7 +48,7 @@ ncclResult_t run(const Message& message) {
       return message.is_sent ? group.send_async(message.data, message.count, type, message.peer, options)
                              : group.recv_async(message.data, message.count, type, message.peer, options);
     };
-    submit({.comm = comm, .post = post});
+    submit({.comm = comm, .post = post, .stream = options.stream});
     return ncclSuccess;
   });
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -31,10 +32,11 @@ struct Process {
 
 Process& process();
 
-// An operation of a group: posts itself, with CallOptions::awaited if the caller waits at once.
+// An operation: posts itself, with CallOptions::awaited if the caller waits at once.
 struct Operation {
   CommPtr comm;
   std::function<Work(Communicator&, bool awaited)> post;
+  std::optional<DeviceStream> stream{};  // that its buffers come from; nothing for host memory
 };
 
 // Makes a communicator: blocks until its ranks have called, or it is stopped, if a stop is possible.

@@ -129,6 +129,13 @@ class Work {
   // When the operation was posted, began and ended, as the log records it. Empty until it ends, if the log does not
   // record it, and for group_end(), whose calls have times of their own.
   std::optional<OperationTimes> times() const;
+  // Makes the stream wait for the end of the operation, and returns at once: work that is submitted to it from now on
+  // sees the result. If the operation has failed, throws its Error. If it fails later the stream goes on all the same:
+  // output that it has begun to write is filled with 0xFF bytes (NaN), a line is logged, and error() and the group's
+  // later calls say why. Where Communicator::stream_order() is StreamOrder::host, the same as wait(). A stream of
+  // another device than the operation's may wait too. Block all operations of a group on a stream after posting them:
+  // what is posted behind a gate waits for it. Throws misuse for a call that group_end() has not posted.
+  void block(const DeviceStream& stream) const;
   // Calls `callback` once when the operation ends, on the thread that ends it, or at once if the operation has ended.
   // The callback must not block, throw, or call into the library except to query this Work.
   void notify(std::function<void()> callback) const;
@@ -505,6 +512,10 @@ class Communicator {
   // This group's unfinished operations, oldest first, for reports of hangs: "all_reduce(...) #3 waits for rank 2 (got 0
   // of 4096 bytes)". Any thread may call it, even while others wait.
   std::vector<std::string> in_flight() const;
+  // What Work::block() does to streams of the device. `host` where QCCL_STREAM_ORDER says so, and where streams that
+  // wait would hold up other work of the device: the first question tries that, which takes two seconds at most. Throws
+  // Error: unsupported without a driver, invalid_argument if there is no such device.
+  StreamOrder stream_order(int device) const;
 
   // Ends every operation of this group with Error(aborted), here and, by a poison message, on the other ranks. Later
   // calls throw the same error. Returns when the library uses none of the caller's memory any more.

@@ -21,6 +21,12 @@ struct DeviceStream {
   void* handle = nullptr;  // a cudaStream_t (CUstream); null: the device's default stream
 };
 
+// How a stream comes to see the result of a call.
+enum class StreamOrder : std::uint8_t {
+  host,  // the host waits for the call, then submits what uses its result
+  gate,  // the stream waits for the call (Work::block()), the host goes on
+};
+
 // The device whose context is current in this thread, as cudaSetDevice() leaves it; nothing without one, or without a
 // driver.
 std::optional<int> current_device();

@@ -115,6 +115,8 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_choice<bool>("QCCL_OPEN", {{"on", true}, {"off", false}}, options.open));
   QCCL_TRY(read_number("QCCL_DOOR_PORT", 0, 65535, 1, options.door_port));
   options.join = environment("QCCL_JOIN");
+  QCCL_TRY(read_choice<std::optional<StreamOrder>>(
+      "QCCL_STREAM_ORDER", {{"host", StreamOrder::host}, {"gate", StreamOrder::gate}}, options.stream_order));
   options.device_kernels = environment("QCCL_DEVICE_KERNELS").value_or("");
   options.congestion = environment("QCCL_CONGESTION").value_or(options.congestion);
   QCCL_TRY(read_number("QCCL_SPIN_US", 0, 1e6, 1e3, options.spin));

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "qccl/device.h"
 #include "qccl/types.h"
 
 namespace qccl {
@@ -62,6 +63,7 @@ struct Options {
   bool open = false;                                       // QCCL_OPEN=on|off, lets newcomers wait
   std::uint16_t door_port = 0;                             // QCCL_DOOR_PORT, where they come to; 0: any
   std::optional<std::string> join{};                       // QCCL_JOIN, the doors of a job to join
+  std::optional<StreamOrder> stream_order{};               // QCCL_STREAM_ORDER=host|gate; empty: the binding's choice
   std::string device_kernels{};                            // QCCL_DEVICE_KERNELS, a file or off; empty: built in
   std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names
 

@@ -82,14 +82,22 @@ void give_up(comm::Context& context, const internal::WorkState& work, Millisecon
                .rank = context.rank()});
 }
 
+void check_posted(const internal::WorkState& work, const char* function) {
+  if (!work.is_recorded()) return;
+  throw Error({.kind = ErrorKind::misuse,
+               .message = fmt::format("QCCL: {}() for a call that awaits its group_end()", function)});
+}
+
+// Null once the operation has ended: a context that is gone has ended all its operations.
+std::shared_ptr<comm::Context> context_of(const internal::WorkState& work) {
+  return work.done() ? nullptr : std::static_pointer_cast<comm::Context>(work.context.lock());
+}
+
 void wait_until(const std::shared_ptr<internal::WorkState>& work, std::optional<Milliseconds> timeout) {
   if (work == nullptr) return;
   memory_checked([&] {
-    if (work->is_recorded()) {
-      throw Error({.kind = ErrorKind::misuse, .message = "QCCL: wait() for a call that awaits its group_end()"});
-    }
-    // A context that is gone has ended all its operations.
-    const auto context = work->done() ? nullptr : std::static_pointer_cast<comm::Context>(work->context.lock());
+    check_posted(*work, "wait");
+    const auto context = context_of(*work);
     if (context != nullptr) {
       context->usable().take_or_throw();
       const TimePoint deadline =
@@ -100,12 +108,50 @@ void wait_until(const std::shared_ptr<internal::WorkState>& work, std::optional<
   });
 }
 
+// The operation has ended: the stream goes on, and nobody may ask for the failure.
+void let_go_on(device::Gates& gates, device::Gate gate, const internal::WorkState& work) {
+  const bool was_closed = gates.open(gate);
+  if (work.failure()) {
+    log(LogLevel::error, "a stream goes on without the result of a call: " + work.failure()->message);
+  } else if (!was_closed) {
+    log(LogLevel::error, fmt::format("a stream went on before operation #{} had ended", work.number()));
+  }
+}
+
+// False if the host has to wait.
+bool close_gate(internal::WorkState& work, const DeviceStream& stream) {
+  const auto context = context_of(work);
+  if (context == nullptr) return false;
+  context->usable().take_or_throw();
+  device::Gates* const gates = context->gates(stream.device).take_or_throw();
+  if (gates == nullptr) return false;
+  work.set_gated();
+  const auto gate = gates->close(static_cast<CUstream_st*>(stream.handle)).take_or_throw();
+  if (!gate) return false;
+  try {
+    work.notify([gates, gate = *gate, &work] { let_go_on(*gates, gate, work); });
+  } catch (...) {
+    gates->open(*gate);
+    throw;
+  }
+  return true;
+}
+
 }  // namespace
 
 // ---- Work
 
 void Work::wait() const { wait_until(state_, std::nullopt); }
 void Work::wait(Milliseconds timeout) const { wait_until(state_, timeout); }
+
+void Work::block(const DeviceStream& stream) const {
+  if (state_ == nullptr) return;
+  const bool is_closed = memory_checked([&] {
+    check_posted(*state_, "block");
+    return close_gate(*state_, stream);
+  });
+  if (!is_closed) wait();
+}
 
 bool Work::done() const { return state_ == nullptr || state_->done(); }
 
@@ -333,6 +379,13 @@ std::vector<std::string> Communicator::in_flight() const {
     state_->context()->driver().with_engine(
         [&](engine::Engine& engine) { operations = engine.describe_in_flight(state_->group().id); });
     return operations;
+  });
+}
+
+StreamOrder Communicator::stream_order(int device) const {
+  return memory_checked([&] {
+    const bool waits = state_->context()->gates(device).take_or_throw() != nullptr;
+    return waits ? StreamOrder::gate : StreamOrder::host;
   });
 }
 

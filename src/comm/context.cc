@@ -259,6 +259,12 @@ Status Context::usable() const {
                              rank()));
 }
 
+Result<device::Gates*> Context::gates(int device) {
+  QCCL_ASSIGN(device::Gates* const gates, call_memory_->devices->gates(device));
+  if (gates != nullptr) runtime_->watch(*gates);
+  return gates;
+}
+
 std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
   std::vector<int> hosts;
   for (const int rank : ranks) hosts.push_back(hosts_[static_cast<std::size_t>(rank)]);

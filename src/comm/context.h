@@ -17,6 +17,7 @@
 #include "bootstrap/mesh/full_mesh.h"
 #include "comm/call_poster.h"
 #include "comm/devices/device_staging.h"
+#include "comm/devices/gate_watch.h"
 #include "comm/inspect/status_server.h"
 #include "comm/job_groups.h"
 #include "engine/engine.h"
@@ -69,12 +70,14 @@ class EngineRuntime {
 
   engine::ProgressDriver& driver() { return driver_; }
   const Transport& transport() const { return *transport_; }
+  void watch(device::Gates& gates) { gate_watch_.add(gates); }
 
  private:
   const std::unique_ptr<Transport> transport_;
   engine::Engine engine_;
   engine::ProgressDriver driver_;
   std::optional<StatusServer> status_;
+  GateWatch gate_watch_{engine_};
 };
 
 // How a job begins on this rank.
@@ -90,8 +93,7 @@ Result<Beginning> begin_job(const InitOptions& init);
 
 // What calls take memory from. Outlives the operations.
 struct CallMemory {
-  explicit CallMemory(const Options& options)
-      : devices(std::make_shared<DeviceStaging>(options.pinned_limit, options.device_kernels)) {}
+  explicit CallMemory(const Options& options) : devices(std::make_shared<DeviceStaging>(options)) {}
   const std::shared_ptr<DeviceStaging> devices;  // shared with error feedback that is in their memory
   engine::KeptPool kept_inputs;
 };
@@ -121,6 +123,8 @@ class Context {
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
   CallMemory& call_memory() { return *call_memory_; }
+  // At which streams of the device wait for calls; null: they don't, and the host waits.
+  Result<device::Gates*> gates(int device);
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // Describes the group for people: see Communicator::describe().
   std::string describe(const GroupIdentity& group) const;

@@ -187,6 +187,12 @@ Status Stream::copy_on_device(void* target, const void* source, std::size_t byte
                device_.call(&Driver::memcpy_dtod_async, address_of(target), address_of(source), bytes, handle_));
 }
 
+Status Stream::fill(void* target, std::byte value, std::size_t bytes) {
+  return check(device_, "cuMemsetD8Async",
+               device_.call(&Driver::memset_d8_async, address_of(target), std::to_integer<unsigned char>(value), bytes,
+                            handle_));
+}
+
 // ---- memory
 
 Result<std::unique_ptr<PinnedMemory>> PinnedMemory::allocate(const Device& device, std::size_t bytes) {

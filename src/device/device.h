@@ -137,6 +137,7 @@ class Stream {
   Status copy_to_host(void* target, const void* source, std::size_t bytes);
   Status copy_to_device(void* target, const void* source, std::size_t bytes);
   Status copy_on_device(void* target, const void* source, std::size_t bytes);
+  Status fill(void* target, std::byte value, std::size_t bytes);
 
  private:
   Stream(const Device& device, CUstream_st* handle) : device_(device), handle_(handle) {}

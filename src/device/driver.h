@@ -52,6 +52,7 @@ inline constexpr unsigned int kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKIN
 inline constexpr unsigned int kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned int kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr unsigned int kHostRegisterMapped = 3;  // CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
+inline constexpr unsigned int kStreamWaitAtLeast = 0;   // CU_STREAM_WAIT_VALUE_GEQ
 inline constexpr int kDriverVersion = 12000;            // the oldest driver: 525
 
 // The functions, as cuGetProcAddress() gives them. A value; the library behind it stays loaded.
@@ -75,6 +76,7 @@ struct Driver {
   Code (*stream_create_with_priority)(CUstream_st** stream, unsigned int flags, int priority);
   Code (*stream_destroy)(CUstream_st* stream);
   Code (*stream_is_capturing)(CUstream_st* stream, CaptureStatus* status);
+  Code (*stream_wait_value)(CUstream_st* stream, DevicePointer word, std::uint32_t value, unsigned int flags);
   Code (*event_create)(CUevent_st** event, unsigned int flags);
   Code (*event_destroy)(CUevent_st* event);
   Code (*event_record)(CUevent_st* event, CUstream_st* stream);
@@ -89,6 +91,7 @@ struct Driver {
   Code (*memcpy_dtoh_async)(void* target, DevicePointer source, std::size_t bytes, CUstream_st* stream);
   Code (*memcpy_htod_async)(DevicePointer target, const void* source, std::size_t bytes, CUstream_st* stream);
   Code (*memcpy_dtod_async)(DevicePointer target, DevicePointer source, std::size_t bytes, CUstream_st* stream);
+  Code (*memset_d8_async)(DevicePointer target, unsigned char value, std::size_t bytes, CUstream_st* stream);
   Code (*module_load_data)(CUmod_st** module, const void* image);
   Code (*module_unload)(CUmod_st* module);
   Code (*module_get_function)(CUfunc_st** function, CUmod_st* module, const char* name);

@@ -12,8 +12,8 @@
 namespace qccl::engine {
 namespace {
 
-// What a call on device memory does before and after its host operation, whose deadline begins with it. True if
-// anything moved.
+// What a call on device memory does before and after its host operation, whose deadline begins with it; until then with
+// each gate that the caller's stream may have waited for. True if anything moved.
 bool advance_copies(Operation& operation, EngineParts& parts, FailureHandler& failures) {
   StagedCall& staged = *operation.staged();
   auto advanced = staged.advance();
@@ -21,7 +21,8 @@ bool advance_copies(Operation& operation, EngineParts& parts, FailureHandler& fa
     failures.fail(operation, advanced.error().kind, advanced.error().message);
     return false;
   }
-  if (*advanced && staged.runs()) {
+  const bool begins = *advanced && staged.runs();
+  if (begins || staged.saw_gate_open()) {
     operation.start(parts.now);
     parts.operations.note_deadline(operation.deadline());
   }
@@ -62,6 +63,7 @@ Engine::~Engine() {
 }
 
 bool Engine::progress() {
+  rounds_.store(rounds() + 1, std::memory_order_relaxed);
   try {
     return move();
   } catch (const std::bad_alloc&) {

@@ -21,7 +21,6 @@ using testing::ProgramDriver;
 ProgramDriver& own() { return ProgramDriver::get(); }
 
 constexpr unsigned int kAttachGlobal = 1;  // CU_MEM_ATTACH_GLOBAL
-constexpr unsigned int kWaitAtLeast = 0;   // CU_STREAM_WAIT_VALUE_GEQ
 
 struct ProgramStream {
   int device = 0;
@@ -95,6 +94,7 @@ std::vector<std::string> take_misuses() { return {}; }        // a GPU's driver 
 std::size_t live_objects() { return 0; }
 std::vector<const void*> loaded_images() { refuse("show its modules"); }
 void fail(const std::string& function, Code, int) { refuse("let " + function + " fail"); }
+void set_hazard(Hazard, bool) { refuse("have hazards"); }
 void set_driver_version(int) { refuse("have another version"); }
 void set_device_count(int) { refuse("have other devices"); }
 std::size_t launches() { refuse("count launches"); }
@@ -165,7 +165,7 @@ void hold(CUstream_st* stream) {
   const DevicePointer word = address_of(held.word);
   const int device = held.device;
   lock.unlock();
-  own().call("cuStreamWaitValue32", device, own().stream_wait_value, stream, word, awaited, kWaitAtLeast);
+  own().call("cuStreamWaitValue32", device, own().driver.stream_wait_value, stream, word, awaited, kStreamWaitAtLeast);
 }
 
 void release(CUstream_st* stream) {

@@ -19,7 +19,6 @@ ProgramDriver::ProgramDriver() : driver(device::load_driver().take_or_throw()) {
   };
   load("cuStreamSynchronize", stream_synchronize);
   load("cuLaunchHostFunc", launch_host_function);
-  load("cuStreamWaitValue32", stream_wait_value);
   load("cuMemcpyAsync", memcpy_async);
   load("cuMemAllocManaged", mem_alloc_managed);
   load("cuStreamBeginCapture", stream_begin_capture);

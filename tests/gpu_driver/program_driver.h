@@ -38,8 +38,6 @@ class ProgramDriver {
   device::Driver driver{};
   Code (*stream_synchronize)(CUstream_st* stream) = nullptr;
   Code (*launch_host_function)(CUstream_st* stream, void (*function)(void*), void* data) = nullptr;
-  Code (*stream_wait_value)(CUstream_st* stream, device::DevicePointer address, std::uint32_t value,
-                            unsigned int flags) = nullptr;
   Code (*memcpy_async)(device::DevicePointer target, device::DevicePointer source, std::size_t bytes,
                        CUstream_st* stream) = nullptr;
   Code (*mem_alloc_managed)(device::DevicePointer* memory, std::size_t bytes, unsigned int flags) = nullptr;

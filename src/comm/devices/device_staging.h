@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/options.h"
 #include "device/device.h"
+#include "device/gates.h"
 #include "device/registered_memory.h"
 #include "engine/staged/staged_call.h"
 #include "qccl/device.h"
@@ -27,9 +29,11 @@ struct UsedBuffer {
 // A context's devices, which are opened when a call first names them. Thread-safe.
 class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
  public:
-  // `kernels`: empty: those that are built in; "off": none; else a file with an image that the driver loads.
-  explicit DeviceStaging(std::uint64_t pinned_limit, std::string kernels = "")
-      : kernels_(std::move(kernels)), pinned_limit_(pinned_limit), shadows_(pinned_limit) {}
+  explicit DeviceStaging(const Options& options)
+      : kernels_(options.device_kernels),
+        pinned_limit_(options.pinned_limit),
+        may_gate_(options.stream_order != StreamOrder::host),
+        shadows_(options.pinned_limit) {}
 
   // Where the transport has its frames, before the first call. A device with kernels writes and reads them there, if
   // the pinned limit and the driver let it.
@@ -42,6 +46,10 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   Result<engine::StagedCallPtr> begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
                                       engine::MemoryKind kind, std::size_t lane_bytes = 0);
 
+  // Those of the device; null where streams don't wait at gates: QCCL_STREAM_ORDER says so, or, with a warning the first
+  // time, they would hold up more than the stream.
+  Result<device::Gates*> gates(int device);
+
   // Moves the state to the stream's device, for a call with lanes there. False if it stays where it is: the device has
   // no kernels or no memory, or another call has the state. A failure is that of the device where it was.
   Result<bool> move(internal::FeedbackState& feedback, const DeviceStream& stream);
@@ -53,6 +61,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
 
   const std::string kernels_;
   const std::uint64_t pinned_limit_;
+  const bool may_gate_;
   std::vector<FrameRooms::Memory> frame_memory_;  // until it was registered
   std::mutex mutex_;                              // guards what follows
   std::unique_ptr<device::Runtime> runtime_;
@@ -60,6 +69,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   device::RegisteredMemory frames_;
   engine::ShadowPool shadows_;
   std::vector<std::unique_ptr<engine::StagingDevice>> devices_;  // by index; null until used
+  std::vector<bool> has_warned_;                                 // by index: that it has no gates
 };
 
 }  // namespace qccl::comm

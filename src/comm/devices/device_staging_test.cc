@@ -11,7 +11,7 @@ namespace {
 
 TEST(DeviceStaging, without_a_driver_calls_are_unsupported_in_the_loaders_words) {
   if (::dlopen("libcuda.so.1", RTLD_NOW) != nullptr) GTEST_SKIP() << "this machine has a GPU's driver";
-  DeviceStaging staging(0);
+  DeviceStaging staging(Options{});
   const UsedBuffer buffers[] = {{"input", nullptr, 0}};
   const auto kind = staging.kind_of({}, buffers);
   expect_failure(kind, ErrorKind::unsupported, "device memory needs NVIDIA's driver: libcuda.so.1: cannot open shared");

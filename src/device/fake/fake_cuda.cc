@@ -164,6 +164,7 @@ Code mem_free(DevicePointer memory) {
   int device = 0;
   const Code code = driver().begin("cuMemFree", device);
   if (code != Code::success) return code;
+  driver().wait_to_free(device);
   const auto found = driver().find(pointer(memory), 0);
   const bool is_devices = found != nullptr && (found->kind == Kind::device || found->kind == Kind::managed);
   const bool freed = is_devices && driver().free(reinterpret_cast<void*>(memory));
@@ -256,6 +257,16 @@ Code memcpy_dtod_async(DevicePointer target, DevicePointer source, std::size_t b
   return Code::success;
 }
 
+Code memset_d8_async(DevicePointer target, unsigned char value, std::size_t bytes, CUstream_st* handle) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuMemsetD8Async", handle, code);
+  if (stream == nullptr) return code;
+  const auto memory = driver().find(pointer(target), bytes);
+  if (memory == nullptr) return driver().misuse("cuMemsetD8Async with memory that is not the device's");
+  stream->add([=] { std::memset(memory->storage_of(target), value, bytes); });
+  return Code::success;
+}
+
 Code pointer_get_attributes(unsigned int count, PointerAttribute* attributes, void** values, DevicePointer memory) {
   int device = 0;
   if (const Code code = driver().begin("cuPointerGetAttributes", device); code != Code::success) return code;
@@ -327,6 +338,7 @@ const std::map<std::string, void*>& functions() {
       {"cuLaunchHostFunc", address_of(launch_host_function)},
       {"cuStreamWaitValue32", address_of(stream_wait_value)},
       {"cuMemcpyAsync", address_of(memcpy_async)},
+      {"cuMemsetD8Async", address_of(memset_d8_async)},
       {"cuMemAllocManaged", address_of(mem_alloc_managed)},
       {"cuStreamBeginCapture", address_of(stream_begin_capture)},
       {"cuStreamEndCapture", address_of(stream_end_capture)},
@@ -345,6 +357,7 @@ void set_driver_version(int version) { driver().set_version(version); }
 std::vector<const void*> loaded_images() { return driver().loaded_images(); }
 std::size_t launches() { return driver().launches(); }
 RegisteredUses registered_uses() { return driver().registered_uses(); }
+void set_hazard(Hazard hazard, bool on) { driver().set_hazard(hazard, on); }
 std::size_t live_objects() { return driver().live_objects(); }
 void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }
 void free(void* memory) {

@@ -52,6 +52,10 @@ struct RegisteredUses {
   std::size_t written = 0;
 };
 RegisteredUses registered_uses();
+// Hazards of gates that drivers may have. Streams made from now on share a queue with those of their device, so that an
+// item waits for all that were submitted before it; cuMemFree() waits for its device, and all other calls for it.
+enum class Hazard { shared_queue, waiting_free };
+void set_hazard(Hazard hazard, bool on);
 // Streams, events, modules, device and pinned allocations that are alive.
 std::size_t live_objects();
 

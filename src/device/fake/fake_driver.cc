@@ -10,8 +10,24 @@
 
 #include "base/options.h"
 
-CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay)
-    : device_(device), longest_delay_(longest_delay), random_(seed), thread_([this] { run(); }) {}
+std::uint64_t SharedQueue::add() {
+  const std::lock_guard lock(mutex_);
+  return added_++;
+}
+
+void SharedQueue::await_turn(std::uint64_t number) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ended_ == number; });
+}
+
+void SharedQueue::end_turn() {
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  changed_.notify_all();
+}
+
+CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue* queue)
+    : device_(device), longest_delay_(longest_delay), queue_(queue), random_(seed), thread_([this] { run(); }) {}
 
 // Runs what it has: a held stream too.
 CUstream_st::~CUstream_st() {
@@ -27,9 +43,17 @@ CUstream_st::~CUstream_st() {
 void CUstream_st::add(std::function<void()> item) {
   {
     const std::lock_guard lock(mutex_);
-    items_.push_back(std::move(item));
+    items_.push_back(queue_ == nullptr ? std::move(item) : in_turn(std::move(item)));
   }
   changed_.notify_all();
+}
+
+std::function<void()> CUstream_st::in_turn(std::function<void()> item) {
+  return [queue = queue_, number = queue_->add(), item = std::move(item)] {
+    queue->await_turn(number);
+    item();
+    queue->end_turn();
+  };
 }
 
 void CUstream_st::set_held(bool held) {
@@ -183,6 +207,7 @@ Code FakeDriver::current_device(int& device) {
 }
 
 Code FakeDriver::begin(const char* function, int& device) {
+  if (has(Hazard::waiting_free)) const std::lock_guard lock(waiting_);
   if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
   if (current_device(device) == Code::success) return Code::success;
   static_cast<void>(misuse(std::string(function) + " without a context"));
@@ -227,7 +252,8 @@ Code FakeDriver::pop(CUctx_st** context) {
 
 CUstream_st* FakeDriver::make_stream(int device, bool is_library) {
   const std::lock_guard lock(mutex_);
-  auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_);
+  SharedQueue* const queue = has(Hazard::shared_queue) ? &queues_[static_cast<std::size_t>(device)] : nullptr;
+  auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_, queue);
   CUstream_st* const handle = made.get();
   streams_[handle] = std::move(made);
   if (is_library) library_streams_.push_back(handle);
@@ -326,6 +352,19 @@ void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longes
   const std::lock_guard lock(mutex_);
   seed_ = seed;
   longest_delay_ = longest;
+}
+
+void FakeDriver::wait_to_free(int device) {
+  if (!has(Hazard::waiting_free)) return;
+  const std::lock_guard waiting(waiting_);
+  std::vector<CUstream_st*> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [handle, stream] : streams_) {
+      if (stream->device() == device) streams.push_back(handle);
+    }
+  }
+  for (CUstream_st* const each : streams) each->synchronize();
 }
 
 std::size_t FakeDriver::live_objects() {

@@ -34,10 +34,25 @@ struct CUevent_st {
   std::shared_ptr<std::atomic<bool>> happened;
 };
 
+// A queue that streams share: their items run one at a time, in the order of add(). Thread-safe.
+class SharedQueue {
+ public:
+  std::uint64_t add();
+  void await_turn(std::uint64_t number);
+  void end_turn();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t added_ = 0;  // guarded by mutex_, as what follows
+  std::uint64_t ended_ = 0;
+};
+
 // Thread-safe.
 struct CUstream_st {
  public:
-  CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay);
+  // `queue`: null: its own.
+  CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue* queue = nullptr);
   ~CUstream_st();
 
   int device() const { return device_; }
@@ -49,9 +64,11 @@ struct CUstream_st {
 
  private:
   void run();
+  std::function<void()> in_turn(std::function<void()> item);
 
   const int device_;
   const std::chrono::microseconds longest_delay_;
+  SharedQueue* const queue_;
   std::mt19937_64 random_;  // the thread's
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -177,10 +194,18 @@ class FakeDriver : public Faults, public Modules, public Devices {
   // The allocation that contains the range; null if there is none.
   std::shared_ptr<Allocation> find(const void* memory, std::size_t bytes);
   void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
+  void set_hazard(Hazard hazard, bool on) { hazards_[static_cast<std::size_t>(hazard)] = on; }
+  // What cuMemFree() waits for, if that is a hazard.
+  void wait_to_free(int device);
   std::size_t live_objects();
 
  private:
-  std::mutex mutex_;  // guards what follows
+  bool has(Hazard hazard) const { return hazards_[static_cast<std::size_t>(hazard)]; }
+
+  std::array<std::atomic<bool>, 2> hazards_{};
+  std::array<SharedQueue, kMostDevices> queues_;
+  std::mutex waiting_;  // held by a cuMemFree() that waits
+  std::mutex mutex_;    // guards what follows
   std::map<std::thread::id, std::vector<CUctx_st*>> current_;
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
   std::vector<CUstream_st*> library_streams_;

@@ -44,7 +44,7 @@ Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t
   if (place.allocation == nullptr) return driver().misuse("cuStreamWaitValue32 of memory that is not the device's");
   stream->add([place, value] {
     const auto* const word = reinterpret_cast<std::uint32_t*>(place.bytes);
-    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) std::this_thread::yield();
+    while (static_cast<std::int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) std::this_thread::yield();
   });
   return code;
 }

@@ -70,6 +70,10 @@ struct WorkState {
   // Whether `other` is this Work or waits for it. Called by the driver, before this Work has ended.
   bool is_part_of(const WorkState& other) const;
 
+  // A stream waits for the end and will not hear of a failure. Any thread, before notify() opens the stream's gate.
+  void set_gated() { gated_.store(true, std::memory_order_relaxed); }
+  bool is_gated() const { return gated_.load(std::memory_order_relaxed); }
+
   // Counts in `in_flight` until its end; before it is posted.
   void count_in(std::shared_ptr<std::atomic<std::size_t>> in_flight) {
     in_flight->fetch_add(1, std::memory_order_relaxed);
@@ -101,6 +105,7 @@ struct WorkState {
 
   std::atomic<Progress> progress_{Progress::running};
   SharedFailure failure_;
+  std::atomic<bool> gated_{false};        // relaxed: a call that fails meanwhile may not fill its output
   std::atomic<std::uint64_t> number_{0};  // relaxed: nothing else is read because of it
   int source_ = -1;
   std::optional<OperationTimes> times_;

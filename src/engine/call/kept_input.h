@@ -48,6 +48,7 @@ class KeptInput {
   // std::bad_alloc.
   KeptInput(KeptPool& pool, const ExecutablePlan& plan, const std::byte* input, std::byte* output);
 
+  bool any() const { return begin_ != nullptr; }
   // Copies what of a part of the input the output overwrites.
   void keep(ConstBytes part) const { move(part, Way::keep); }
   // Writes back what keep() has copied of the part.

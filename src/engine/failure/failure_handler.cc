@@ -80,7 +80,8 @@ void FailureHandler::poison_peers(std::uint64_t group, const std::vector<int>& r
 void FailureHandler::close(Group& group) {
   if (group.failure == nullptr) group.failure = closed_;
   for (const auto& operation : parts_.operations) {
-    if (&operation->group() == &group && operation->staged() != nullptr) operation->staged()->drain();
+    if (&operation->group() == &group && operation->staged() != nullptr)
+      operation->staged()->drain(operation->fills_if_failed());
   }
   sweep_needed_ = true;
   sweep();
@@ -113,7 +114,7 @@ void FailureHandler::sweep() {
     if (!operation->group().failure) continue;
     operation->drop_frames();
     StagedCall* const staged = operation->staged();
-    if (staged != nullptr && !staged->abandon()) {
+    if (staged != nullptr && !staged->abandon(operation->fills_if_failed())) {
       sweep_needed_ = true;
       parts_.next_device_look = std::min(parts_.next_device_look, parts_.now + staged->patience());
       continue;

@@ -26,6 +26,7 @@ Status StagedCall::begin(CUstream_st* caller, const StagedBuffers& buffers, Stag
   QCCL_TRY(device::check_not_capturing(home_.device(), caller));
   QCCL_TRY(event_->record(caller));
   state_ = State::awaits_caller;
+  gates_opened_ = home_.gates_opened();
   patience_ = kCopyPatience;
   has_returned_ = false;
   return {};
@@ -77,19 +78,35 @@ void StagedCall::end_return() {
 }
 
 // A device that fails has ended the copy as well.
-bool StagedCall::abandon() {
+bool StagedCall::abandon(bool fills) {
   if (has_lanes() && !jobs_.abandon()) return false;
-  if (state_ == State::copies_in || state_ == State::copies_out) {
+  if (state_ == State::copies_in || state_ == State::copies_out || state_ == State::fills) {
     const auto happened = event_->has_happened();
     if (happened.ok() && !happened.value()) return false;
     has_returned_ = happened.ok() && state_ == State::copies_out;
+    fills &= happened.ok();
   }
+  const bool has_begun = state_ == State::copies_in || state_ == State::runs || state_ == State::copies_out;
+  if (fills && has_begun && !has_returned_ && fill_output()) return false;
   state_ = State::ended;
   return true;
 }
 
-void StagedCall::drain() {
-  while (!abandon()) std::this_thread::yield();
+// False if there is nothing to wait for.
+bool StagedCall::fill_output() {
+  device::Stream& stream = home_.outward();
+  if (!memory_.fill_output(stream) || !event_->record(stream.handle()).ok()) return false;
+  state_ = State::fills;
+  return true;
+}
+
+void StagedCall::drain(bool fills) {
+  while (!abandon(fills)) std::this_thread::yield();
+}
+
+bool StagedCall::saw_gate_open() {
+  const std::uint64_t opened = home_.gates_opened();
+  return std::exchange(gates_opened_, opened) != opened;
 }
 
 const char* StagedCall::awaited() const {
@@ -119,6 +136,20 @@ Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device&
     QCCL_ASSIGN(opened->computing_, device::Stream::create(device));
   }
   return opened;
+}
+
+Result<device::Gates*> StagingDevice::gates() {
+  std::call_once(tried_gates_, [this] {
+    gates_ = device::Gates::open(device_);
+    if (gates_.ok()) tried_.store(gates_->get(), std::memory_order_release);
+  });
+  if (!gates_.ok()) return Failure(gates_.error());
+  return gates_->get();
+}
+
+std::uint64_t StagingDevice::gates_opened() const {
+  const device::Gates* const gates = tried_.load(std::memory_order_acquire);
+  return gates == nullptr ? 0 : gates->opened();
 }
 
 Result<StagedCallPtr> StagingDevice::take() {

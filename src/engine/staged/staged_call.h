@@ -5,6 +5,7 @@
 //   copies_in       until the event behind the copy of the input has
 //   runs            the host operation
 //   copies_out      until the event behind the copy of the output has
+//   fills       only of a failed call behind a gate: until the event behind the filling of its output has
 //   ended
 //
 // Nothing is submitted to the device that waits for a peer or for the caller's kernels, so copies end within
@@ -15,13 +16,16 @@
 // run on the device (engine/compute/device_compute.h).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/clock.h"
 #include "device/device.h"
+#include "device/gates.h"
 #include "device/registered_memory.h"
 #include "engine/call/call_arguments.h"
 #include "engine/staged/device_jobs.h"
@@ -54,22 +58,27 @@ class StagedCall {
   Result<bool> advance();
   // The operation has ended well.
   Status begin_return();
-  // The call has failed: ends it, unless a copy or a job is under way. True once it has ended.
-  bool abandon();
+  // The call has failed: ends it, unless a copy or a job is under way. True once it has ended. `fills`: the output that
+  // it has begun becomes 0xFF, for a stream that goes on without hearing of the failure.
+  bool abandon(bool fills = false);
+  // The same, and waits for that.
+  void drain(bool fills = false);
   // It has ended with its output in the caller's buffer.
   bool has_returned() const { return has_returned_; }
-  // The same, and waits for the copy.
-  void drain();
 
   // When to look for the event again.
   Nanoseconds patience() const { return patience_; }
   // "the work before it on its stream", to say what a call waits for. Not while the host operation runs.
   const char* awaited() const;
+  // Whether a gate of the device was opened since the last question: the caller's stream may have waited there, and the
+  // time for which it did is not this call's.
+  bool saw_gate_open();
 
  private:
-  enum class State { awaits_caller, copies_in, runs, copies_out, ended };
+  enum class State { awaits_caller, copies_in, runs, copies_out, fills, ended };
 
   Status copy_in();
+  bool fill_output();
   void end_return();
 
   StagingDevice& home_;
@@ -78,6 +87,7 @@ class StagedCall {
   StagedMemory memory_;
   DeviceJobs jobs_;
   Nanoseconds patience_{};
+  std::uint64_t gates_opened_ = 0;
   bool has_returned_ = false;
 
   friend class StagingDevice;
@@ -107,6 +117,10 @@ class StagingDevice {
   device::Stream& inward() const { return *inward_; }
   device::Stream& outward() const { return *outward_; }
   bool has_kernels() const { return kernels_ != nullptr; }
+  // Opened and tried when they are first asked for. The failure is the same from then on.
+  Result<device::Gates*> gates();
+  // How many of its gates were opened so far.
+  std::uint64_t gates_opened() const;
   DeviceLauncher launcher() const { return {kernels_.get(), &device_, computing_.get()}; }
 
   // A call that has ended, to begin. Throws std::bad_alloc.
@@ -123,6 +137,9 @@ class StagingDevice {
   std::unique_ptr<device::Stream> outward_;
   std::unique_ptr<device::Stream> computing_;
   std::unique_ptr<device::Kernels> kernels_;
+  std::once_flag tried_gates_;
+  Result<std::unique_ptr<device::Gates>> gates_ = std::unique_ptr<device::Gates>();
+  std::atomic<device::Gates*> tried_{nullptr};     // the same, once they work
   std::mutex mutex_;                               // guards what follows
   std::vector<std::unique_ptr<StagedCall>> free_;  // with room for all
   std::size_t made_ = 0;

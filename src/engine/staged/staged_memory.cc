@@ -56,4 +56,12 @@ Status StagedMemory::copy_out(device::Stream& stream) const {
   return stream.copy_to_device(caller_.output, used_.output, caller_.output_bytes);
 }
 
+bool StagedMemory::fill_output(device::Stream& stream) const {
+  constexpr std::byte kNone{0xFF};
+  if (caller_.output_bytes == 0) return false;
+  if (use_ != Use::where_it_lies) return stream.fill(caller_.output, kNone, caller_.output_bytes).ok();
+  std::fill_n(caller_.output, caller_.output_bytes, kNone);
+  return false;
+}
+
 }  // namespace qccl::engine

@@ -41,6 +41,8 @@ class StagedMemory {
   bool has_output_copy() const { return use_ == Use::shadow && caller_.output_bytes > 0; }
   Status copy_in(device::Stream& stream) const;
   Status copy_out(device::Stream& stream) const;
+  // Fills the caller's output with 0xFF: NaN, or -1. False if the device has nothing to do for it.
+  bool fill_output(device::Stream& stream) const;
 
  private:
   void make_shadow(ShadowPool& pool, const device::Device& device);

@@ -1,0 +1,48 @@
+#include "comm/devices/gate_watch.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace qccl::comm {
+namespace {
+
+// Counted in looks: a process that was stopped as a whole has not looked either.
+constexpr auto kInterval = std::chrono::milliseconds(50);
+constexpr int kMostLooks = 200;
+
+}  // namespace
+
+void GateWatch::add(device::Gates& gates) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(gates_, &gates) != gates_.end()) return;
+  gates_.push_back(&gates);
+  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+void GateWatch::watch(const std::stop_token& stop) {
+  std::uint64_t seen = 0;
+  int looks = 0;
+  while (!stop.stop_requested()) {
+    const std::uint64_t rounds = engine_.rounds();
+    looks = rounds == seen && any_closed() ? looks + 1 : 0;
+    seen = rounds;
+    if (looks == kMostLooks) open_all();
+    std::this_thread::sleep_for(kInterval);
+  }
+}
+
+bool GateWatch::any_closed() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(gates_, [](const device::Gates* each) { return each->any_closed(); });
+}
+
+void GateWatch::open_all() {
+  const std::lock_guard lock(mutex_);
+  log(LogLevel::error,
+      "streams go on without the results of calls, because a function of the devices' driver has not returned for ten "
+      "seconds: another thread may wait for those streams in it; QCCL_STREAM_ORDER=host avoids that");
+  for (device::Gates* const each : gates_) each->open_all();
+}
+
+}  // namespace qccl::comm

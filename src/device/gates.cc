@@ -1,0 +1,201 @@
+#include "device/gates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace qccl::device {
+namespace {
+
+constexpr std::size_t kMostClosed = 1024;
+// Streams that wait at once in the trial: more than a device has queues.
+constexpr std::size_t kTried = 64;
+// How long the trial waits for work that gates must not hold up.
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+// How long the trial works beside a thread that frees memory.
+constexpr Nanoseconds kBesideFreeing = std::chrono::milliseconds(10);
+constexpr std::size_t kTrialBytes = 4096;
+
+void store(std::uint32_t& word, std::uint32_t value) {
+  std::atomic_ref(word).store(value, std::memory_order_release);  // after what the host wrote for the stream
+}
+
+// Opens all gates once kPatience has passed, by a thread that calls nothing of the driver.
+class LateOpener {
+ public:
+  explicit LateOpener(Gates& gates)
+      : gates_(gates), thread_([this](const std::stop_token& stop) { open_late(stop); }) {}
+  ~LateOpener() { open(); }
+  LateOpener(const LateOpener&) = delete;
+  LateOpener& operator=(const LateOpener&) = delete;
+
+  void open() {
+    thread_.request_stop();
+    gates_.open_all();
+  }
+  bool was_late() const { return was_late_.load(std::memory_order_relaxed); }
+
+ private:
+  void open_late(const std::stop_token& stop) {
+    const SteadyClock clock;
+    const TimePoint late = clock.now() + kPatience;
+    while (clock.now() < late) {
+      if (stop.stop_requested()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    was_late_ = true;
+    gates_.open_all();
+  }
+
+  Gates& gates_;
+  std::atomic<bool> was_late_{false};
+  std::jthread thread_;
+};
+
+// What the trial uses.
+struct Trial {
+  static Result<Trial> make(const Device& device) {
+    Trial made;
+    for (std::size_t i = 0; i < kTried; ++i) {
+      QCCL_ASSIGN(auto stream, Stream::create(device));
+      made.gated.push_back(std::move(stream));
+    }
+    QCCL_ASSIGN(made.stream, Stream::create(device));
+    QCCL_ASSIGN(made.event, Event::create(device));
+    QCCL_ASSIGN(made.spare, DeviceMemory::allocate(device, kTrialBytes));
+    QCCL_ASSIGN(made.memory, DeviceMemory::allocate(device, kTrialBytes));
+    QCCL_ASSIGN(made.target, PinnedMemory::allocate(device, kTrialBytes));
+    return made;
+  }
+
+  // A kernel and a copy on a stream without a gate. False if it has not ended when the gates are opened.
+  Result<bool> work(const LateOpener& opener) {
+    QCCL_TRY(stream->fill(memory->data(), std::byte{0}, kTrialBytes));
+    QCCL_TRY(stream->copy_to_host(target->data(), memory->data(), kTrialBytes));
+    QCCL_TRY(event->record(stream->handle()));
+    while (true) {
+      const bool was_late = opener.was_late();
+      QCCL_ASSIGN(const bool happened, event->has_happened());
+      if (happened || was_late) return happened && !was_late;
+      std::this_thread::yield();
+    }
+  }
+
+  std::vector<std::unique_ptr<Stream>> gated;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Event> event;
+  std::unique_ptr<DeviceMemory> spare;  // freed while gates are closed
+  std::unique_ptr<DeviceMemory> memory;
+  std::unique_ptr<PinnedMemory> target;
+};
+
+Failure held_up(const char* what) {
+  return Failure(ErrorKind::unsupported, fmt::format("beside {} streams that wait, {}", kTried, what));
+}
+
+// Works for a while, at first alone, then beside a thread that frees memory, which may wait for the streams.
+Status work_beside_gates(Trial& trial, LateOpener& opener) {
+  QCCL_ASSIGN(const bool worked, trial.work(opener));
+  if (!worked) {
+    return held_up("another one did not go on for a second: they share a queue (CUDA_DEVICE_MAX_CONNECTIONS)");
+  }
+  std::atomic<bool> frees{false};
+  const std::jthread freeing([&] {
+    frees = true;
+    trial.spare.reset();
+  });
+  const SteadyClock clock;
+  TimePoint end = kForever;
+  Result<bool> goes_on = true;
+  while (goes_on.ok() && *goes_on && clock.now() < end) {
+    if (end == kForever && frees) end = clock.now() + kBesideFreeing;
+    goes_on = trial.work(opener);
+  }
+  opener.open();  // the thread may wait for it
+  if (!goes_on.ok()) return Failure(goes_on.error());
+  return *goes_on ? Status() : held_up("calls of the driver wait for a thread that frees memory");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Gates>> Gates::open(const Device& device) {
+  QCCL_ASSIGN(auto memory, PinnedMemory::allocate(device, kMostClosed * sizeof(std::uint32_t)));
+  std::unique_ptr<Gates> gates(new Gates(device, std::move(memory)));
+  QCCL_TRY(gates->try_out());
+  return gates;
+}
+
+Gates::Gates(const Device& device, std::unique_ptr<PinnedMemory> memory)
+    : device_(device),
+      memory_(std::move(memory)),
+      words_(reinterpret_cast<std::uint32_t*>(memory_->data())),
+      closed_(kMostClosed, 0) {
+  std::fill_n(words_, kMostClosed, 0);
+  for (std::size_t word = kMostClosed; word > 0; --word) free_.push_back(word - 1);
+}
+
+Status Gates::try_out() {
+  QCCL_ASSIGN(Trial trial, Trial::make(device_));
+  LateOpener opener(*this);
+  for (const auto& each : trial.gated) {
+    QCCL_TRY(close(each->handle()));
+  }
+  QCCL_TRY(work_beside_gates(trial, opener));
+  opener.open();
+  QCCL_TRY(trial.event->record(trial.gated.back()->handle()));
+  const SteadyClock clock;
+  const TimePoint late = clock.now() + kPatience;
+  while (true) {
+    QCCL_ASSIGN(const bool happened, trial.event->has_happened());
+    if (happened) return {};
+    if (clock.now() >= late) return held_up("the host let them go on, and a second later they still waited");
+    std::this_thread::yield();
+  }
+}
+
+Result<std::optional<Gate>> Gates::close(CUstream_st* stream) {
+  Gate gate;
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::optional<Gate>();
+    gate.word = free_.back();
+    free_.pop_back();
+    gate.count = ++closed_[gate.word];
+  }
+  // Outside of the lock: the driver may wait for other gates.
+  const Code code = device_.call(&Driver::stream_wait_value, stream,
+                                 reinterpret_cast<DevicePointer>(words_ + gate.word), gate.count, kStreamWaitAtLeast);
+  if (code == Code::success) return std::optional(gate);
+  open(gate);
+  return failure_of(device_.driver(), "cuStreamWaitValue32", code);
+}
+
+bool Gates::open(Gate gate) {
+  const std::lock_guard lock(mutex_);
+  if (closed_[gate.word] != gate.count || words_[gate.word] == gate.count) return false;
+  store(words_[gate.word], gate.count);
+  free_.push_back(gate.word);
+  opened_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void Gates::open_all() {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t word = 0; word < kMostClosed; ++word) {
+    if (words_[word] == closed_[word]) continue;
+    store(words_[word], closed_[word]);
+    free_.push_back(word);
+    opened_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+bool Gates::any_closed() const {
+  const std::lock_guard lock(mutex_);
+  return free_.size() < kMostClosed;
+}
+
+}  // namespace qccl::device

@@ -1,0 +1,59 @@
+// Gates: streams of the program that wait until the host lets them go on. The driver reads a number in pinned memory,
+// and a plain store opens the gate, whatever the driver does at that time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/device.h"
+
+namespace qccl::device {
+
+// One that was closed.
+struct Gate {
+  std::size_t word = 0;
+  std::uint32_t count = 0;  // the word's value from which on it is open
+};
+
+// Those of a device. Thread-safe.
+class Gates {
+ public:
+  // Takes all memory that gates need, and closes some to see whether the device's other streams go on meanwhile, and
+  // calls of the driver in other threads. Unsupported, with what did not, if not. Blocks for two seconds at most, and
+  // for as long as the driver takes to free memory.
+  static Result<std::unique_ptr<Gates>> open(const Device& device);
+  // Opens all.
+  ~Gates() { open_all(); }
+  Gates(const Gates&) = delete;
+  Gates& operator=(const Gates&) = delete;
+
+  // The stream stops here, before all work that it is given from now on. Nothing if too many gates are closed.
+  Result<std::optional<Gate>> close(CUstream_st* stream);
+  // False if open_all() has opened it.
+  bool open(Gate gate);
+  // For streams that must wait no longer.
+  void open_all();
+
+  bool any_closed() const;
+  // How many were opened until now.
+  std::uint64_t opened() const { return opened_.load(std::memory_order_relaxed); }
+
+ private:
+  Gates(const Device& device, std::unique_ptr<PinnedMemory> memory);
+  Status try_out();
+
+  const Device& device_;
+  const std::unique_ptr<PinnedMemory> memory_;
+  std::uint32_t* const words_;            // how often each was opened; streams read them
+  std::atomic<std::uint64_t> opened_{0};  // relaxed: a count
+  mutable std::mutex mutex_;              // guards what follows, and the writes to the words
+  std::vector<std::uint32_t> closed_;     // how often each was closed
+  std::vector<std::size_t> free_;         // words of open gates
+};
+
+}  // namespace qccl::device

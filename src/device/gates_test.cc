@@ -1,0 +1,97 @@
+// Gates over the fake driver, and over one with each hazard that gates have.
+#include "device/gates.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/expect_failure.h"
+#include "device/fake/fake_cuda.h"
+
+namespace qccl::device {
+namespace {
+
+using fake::Hazard;
+
+class GatesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    runtime_ = Runtime::open().take_or_throw();
+    device_ = runtime_->device(0).take_or_throw();
+  }
+  void TearDown() override {
+    for (const Hazard each : {Hazard::shared_queue, Hazard::waiting_free}) fake::set_hazard(each, false);
+    EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{});
+    EXPECT_EQ(fake::live_objects(), 0u);
+  }
+
+  std::unique_ptr<Runtime> runtime_;
+  Device* device_ = nullptr;
+};
+
+TEST_F(GatesTest, a_stream_waits_until_its_gate_is_opened) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  const auto event = Event::create(*device_).take_or_throw();
+  std::atomic<int> passed{0};
+  std::vector<Gate> closed;
+  for (int i = 0; i < 3; ++i) {
+    closed.push_back(gates->close(stream).take_or_throw().value());
+    fake::enqueue(stream, [&] { ++passed; });
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(passed, i);
+    EXPECT_TRUE(gates->any_closed());
+    ASSERT_TRUE(gates->open(closed[static_cast<std::size_t>(i)]));
+    while (passed == i) std::this_thread::yield();
+  }
+  EXPECT_FALSE(gates->any_closed());
+  fake::destroy(stream);
+}
+
+TEST_F(GatesTest, a_gate_that_was_opened_with_all_is_not_opened_again) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  const Gate first = gates->close(stream).take_or_throw().value();
+  gates->open_all();
+  const Gate second = gates->close(stream).take_or_throw().value();
+  EXPECT_EQ(second.word, first.word);
+  EXPECT_FALSE(gates->open(first));
+  EXPECT_TRUE(gates->any_closed());
+  EXPECT_TRUE(gates->open(second));
+  fake::destroy(stream);
+}
+
+TEST_F(GatesTest, as_many_as_there_are_words_are_closed) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  std::size_t closed = 0;
+  while (gates->close(stream).take_or_throw()) ++closed;
+  EXPECT_EQ(closed, 1024u);
+  gates->open_all();
+  EXPECT_TRUE(gates->close(stream).take_or_throw());
+  gates->open_all();
+  fake::destroy(stream);
+}
+
+TEST_F(GatesTest, a_driver_that_refuses_leaves_no_gate_closed) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  fake::fail("cuStreamWaitValue32", Code::invalid_value);
+  expect_failure(gates->close(stream), ErrorKind::invalid_argument, "cuStreamWaitValue32");
+  EXPECT_FALSE(gates->any_closed());
+  fake::destroy(stream);
+}
+
+TEST_F(GatesTest, streams_that_share_a_queue_have_none) {
+  fake::set_hazard(Hazard::shared_queue, true);
+  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "they share a queue");
+}
+
+TEST_F(GatesTest, a_driver_that_waits_to_free_memory_has_none) {
+  fake::set_hazard(Hazard::waiting_free, true);
+  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "wait for a thread that frees memory");
+}
+
+}  // namespace
+}  // namespace qccl::device

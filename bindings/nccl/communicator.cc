@@ -14,40 +14,73 @@ using qccl::nccl::PremulSum;
 
 namespace {
 
+constexpr const char* kAborted = "QCCL: the communicator was aborted while it was made";
+
 [[noreturn]] void refuse(const char* what) { throw Error({.kind = ErrorKind::misuse, .message = what}); }
 
 }  // namespace
 
-void ncclComm::run(const Making& making, const std::stop_token& stop) {
-  try {
-    auto made = making.make(stop);
+ncclComm::~ncclComm() {
+  if (maker_.joinable()) maker_.join();
+}
+
+void ncclComm::run(const Making& making) {
+  {
     const std::lock_guard lock(mutex_);
-    group_ = std::move(made);
-    is_in_progress_ = false;
-  } catch (const Error& error) {
-    const std::lock_guard lock(mutex_);
-    failure_ = error.info();
-    is_in_progress_ = false;
-  } catch (const std::exception& error) {
-    const std::lock_guard lock(mutex_);
-    failure_ = ErrorInfo{.kind = ErrorKind::resource_exhausted, .message = error.what()};
-    is_in_progress_ = false;
+    is_running_ = true;
   }
+  const std::stop_callback with_parent(making.stop, [this] { stop_.request_stop(); });
+  std::optional<Communicator> made;
+  std::optional<ErrorInfo> failure;
+  try {
+    made = making.make(stop_.get_token());  // if it is stopped already, so that the other ranks are told
+  } catch (const Error& error) {
+    failure = error.info();
+  } catch (const std::exception& error) {
+    failure = ErrorInfo{.kind = ErrorKind::resource_exhausted, .message = error.what()};
+  }
+  if (stop_.stop_requested()) failure = ErrorInfo{.kind = ErrorKind::aborted, .message = kAborted};
+  finish(std::move(made), std::move(failure));
+}
+
+void ncclComm::finish(std::optional<Communicator> made, std::optional<ErrorInfo> failure) {
+  const std::lock_guard lock(mutex_);
+  group_ = std::move(made);
+  failure_ = std::move(failure);
+  is_in_progress_ = is_running_ = false;
+  has_finished_.notify_all();
 }
 
 void ncclComm::make(const Making& making) {
-  run(making, {});
+  run(making);
   const std::lock_guard lock(mutex_);
   if (failure_) throw Error(*failure_);
 }
 
 void ncclComm::make_later(Making making) {
   making.comm = nullptr;  // it is this, which would keep itself
-  maker_ = std::thread([this, making = std::move(making)] { run(making, stop_.get_token()); });
+  {
+    const std::lock_guard lock(mutex_);
+    is_running_ = true;
+  }
+  maker_ = std::thread([this, making = std::move(making)] { run(making); });
 }
 
 void ncclComm::settle() {
-  if (maker_.joinable()) maker_.join();
+  std::unique_lock lock(mutex_);
+  has_finished_.wait(lock, [this] { return !is_running_; });
+}
+
+std::string ncclComm::name_child(const char* call) {
+  const Communicator own = group();
+  const std::lock_guard lock(mutex_);
+  return own.name() + "/" + call + "#" + std::to_string(++children_);
+}
+
+void ncclComm::keep(qccl::nccl::CommPtr part) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(parts_, [](const auto& each) { return each->state() != ncclInProgress; });
+  parts_.push_back(std::move(part));
 }
 
 Communicator ncclComm::group_to_shrink() const {
@@ -106,6 +139,7 @@ void ncclComm::revoke(const std::string& reason) {
 
 void ncclComm::end(const std::string& reason) {
   stop_.request_stop();
+  end_.request_stop();
   settle();
   std::unique_lock lock(mutex_);
   const auto group = group_;
@@ -170,6 +204,12 @@ CommPtr remove(ncclComm_t handle) {
   const auto found = process().comms.extract(handle);
   if (found.empty()) refuse_argument(kNoHandle);
   return std::move(found.mapped());
+}
+
+void forget(ncclComm_t handle) {
+  std::unique_lock lock(process().mutex);
+  const auto found = process().comms.extract(handle);
+  lock.unlock();  // its destructor may wait
 }
 
 }  // namespace qccl::nccl

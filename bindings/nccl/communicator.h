@@ -1,12 +1,14 @@
 // A communicator of NCCL: a group of QCCL with the device, the operators and the first failure that belong to it.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "process.h"
 
@@ -25,7 +27,7 @@ struct PremulSum {
 struct ncclComm {
  public:
   ncclComm(int device, bool is_blocking) : device_(device), is_blocking_(is_blocking) {}
-  ~ncclComm() { settle(); }
+  ~ncclComm();
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
 
@@ -34,12 +36,18 @@ struct ncclComm {
   // What communicators that are made of it without a configuration are as well.
   bool is_blocking() const { return is_blocking_; }
 
-  // Makes the group in this thread; throws what that throws. A split may give none.
+  // Makes the group in this thread; throws what that throws, and aborted once it is ended. A split may give none.
   void make(const qccl::nccl::Making& making);
   // The same in a thread of its own: state() is ncclInProgress until it ends.
   void make_later(qccl::nccl::Making making);
-  // Waits for that thread.
+  // Waits until it is made, if that has begun.
   void settle();
+  // Requested by end(), which ends the making of communicators of this one's ranks as well.
+  std::stop_token ended() const { return end_.get_token(); }
+  // The name of the next group that all of its ranks make: the same on all of them, and never used again.
+  std::string name_child(const char* call);
+  // Keeps a part of a split that no rank has a handle for, until this one ends.
+  void keep(qccl::nccl::CommPtr part);
 
   // The group. Throws misuse while it is being made and once it is finalized or revoked, or the failure of its making.
   qccl::Communicator group() const;
@@ -54,7 +62,7 @@ struct ncclComm {
 
   // Ends its operations in all threads with an error, and its making. Later ones are refused.
   void revoke(const std::string& reason);
-  // The same if operations are in flight, then leaves the group.
+  // The same if operations are in flight, then leaves the group. Ends the making of communicators of its ranks too.
   void end(const std::string& reason);
   // Waits for its operations, each of which ends by its deadline, and leaves the group.
   void close();
@@ -64,18 +72,24 @@ struct ncclComm {
   qccl::nccl::PremulSum find(ncclRedOp_t op) const;
 
  private:
-  void run(const qccl::nccl::Making& making, const std::stop_token& stop);
+  void run(const qccl::nccl::Making& making);
+  void finish(std::optional<qccl::Communicator> made, std::optional<qccl::ErrorInfo> failure);
 
   const int device_;
   const bool is_blocking_;
-  std::stop_source stop_;
+  std::stop_source stop_;  // its making
+  std::stop_source end_;
   std::thread maker_;
   mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable has_finished_;
   std::optional<qccl::Communicator> group_;
   bool is_in_progress_ = true;
+  bool is_running_ = false;  // its making
   bool is_closed_ = false;
   bool is_revoked_ = false;
   std::optional<qccl::ErrorInfo> failure_;
+  int children_ = 0;
+  std::vector<qccl::nccl::CommPtr> parts_;
   std::map<int, qccl::nccl::PremulSum> operators_;
   int next_operator_ = ncclAvg + 1;
 };
@@ -87,5 +101,7 @@ ncclComm_t add(const CommPtr& comm);
 // Both throw invalid_argument for what is no handle, or none any more.
 CommPtr find(ncclComm_t handle);
 CommPtr remove(ncclComm_t handle);
+// The same for what may be none.
+void forget(ncclComm_t handle);
 
 }  // namespace qccl::nccl

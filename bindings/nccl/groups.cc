@@ -66,19 +66,18 @@ void run_all(std::vector<Operation> operations) {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-void forget(const Making& making) {
+void discard(const Making& making) {
   if (making.handle != nullptr) *making.handle = nullptr;
-  remove(making.comm.get());
+  forget(making.comm.get());
 }
 
 void make_one(const Making& making) {
   try {
     making.comm->make(making);
   } catch (...) {
-    forget(making);
+    discard(making);
     throw;
   }
-  if (making.handle == nullptr) forget(making);
 }
 
 void end_group(Thread& thread) {
@@ -86,11 +85,11 @@ void end_group(Thread& thread) {
   std::vector<Operation> operations = std::exchange(thread.operations, {});
   const std::vector<Making> makings = std::exchange(thread.makings, {});
   if (failure != ncclSuccess) {
-    for (const Making& each : makings) forget(each);
+    for (const Making& each : makings) discard(each);
     return;
   }
   if (!makings.empty() && !operations.empty()) {
-    for (const Making& each : makings) forget(each);
+    for (const Making& each : makings) discard(each);
     refuse_usage("a group makes communicators or has operations of them, not both");
   }
   make_all(makings);
@@ -144,7 +143,7 @@ void make_all(const std::vector<Making>& makings) {
 void drop_group() {
   Thread& thread = this_thread();
   if (thread.depth > 0 && --thread.depth > 0) return;
-  for (const Making& each : thread.makings) forget(each);
+  for (const Making& each : thread.makings) discard(each);
   thread.makings.clear();
   thread.operations.clear();
   thread.failure = ncclSuccess;

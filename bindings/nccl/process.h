@@ -30,7 +30,10 @@ struct Process {
   bool has_warned_of_messages = false;
 };
 
-Process& process();
+inline Process& process() {
+  static Process* const only = new Process;
+  return *only;
+}
 
 // An operation: posts itself, with CallOptions::awaited if the caller waits at once.
 struct Operation {
@@ -39,11 +42,12 @@ struct Operation {
   std::optional<DeviceStream> stream{};  // that its buffers come from; nothing for host memory
 };
 
-// Makes a communicator: blocks until its ranks have called, or it is stopped, if a stop is possible.
+// Makes a communicator: blocks until its ranks have called, or it is stopped.
 struct Making {
   CommPtr comm;
   std::function<std::optional<Communicator>(const std::stop_token&)> make;
   ncclComm_t* handle = nullptr;  // becomes null if it fails; null: the caller gets none
+  std::stop_token stop{};        // stops it together with the communicator that it is made of
 };
 
 struct Thread {
@@ -55,6 +59,9 @@ struct Thread {
   std::string last_error;  // what ncclGetLastError() returned points into it
 };
 
-Thread& this_thread();
+inline Thread& this_thread() {
+  static thread_local Thread own;
+  return own;
+}
 
 }  // namespace qccl::nccl

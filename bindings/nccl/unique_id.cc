@@ -96,8 +96,7 @@ Meeting read_meeting(const ncclUniqueId& id) {
 
 Communicator meet(const Meeting& meeting, int world, int rank, const std::stop_token& stop) {
   InitOptions options{.rank = rank, .world = world, .job = "nccl/" + meeting.key};
-  if (world > 1) options.store = connect_store(meeting.address);
-  if (world > 1 && stop.stop_possible()) options.store = std::make_shared<StoppableStore>(options.store, stop);
+  if (world > 1) options.store = std::make_shared<StoppableStore>(connect_store(meeting.address), stop);
   Communicator made = init(options);
   options.store.reset();  // else the server would wait for this client
   leave(meeting);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -424,8 +425,9 @@ class Communicator {
   // called, at most for the init timeout. Throws invalid_argument if the list does not contain this rank, or if it
   // contains a rank twice or one that does not exist. If this group has failed, subgroup(), split() and dup() throw
   // that failure; after the loss of ranks outside the list, the listed ranks can still make a group. All three throw
-  // misuse between group_start() and group_end().
-  Communicator subgroup(const std::vector<int>& ranks, const std::string& name);
+  // misuse between group_start() and group_end(). A request of `stop`, from any thread, ends the call, here and on the
+  // other ranks of the list, with Error(aborted); this group stays usable.
+  Communicator subgroup(const std::vector<int>& ranks, const std::string& name, const std::stop_token& stop = {});
   // The group of all ranks that gave the same colour, ordered by key; ranks with equal keys keep their order. Empty for
   // a rank with a negative colour. The new group begins with the job's settings. Collective over this group, and
   // numbered in its sequence.

@@ -21,9 +21,10 @@ using GroupState = std::shared_ptr<CommunicatorState>;
 constexpr const char* kNewGroup = "new group";
 
 // `ranks`: world ranks.
-GroupState make_child(const std::shared_ptr<Context>& context, GroupIdentity child, const GroupIdentity& parent) {
+GroupState make_child(const std::shared_ptr<Context>& context, GroupIdentity child, const GroupIdentity& parent,
+                      const std::stop_token& stop = {}) {
   child.rank = static_cast<int>(std::ranges::find(child.ranks, context->rank()) - child.ranks.begin());
-  return CommunicatorState::open(context, std::move(child), {.parent = parent.id}).take_or_throw();
+  return CommunicatorState::open(context, std::move(child), {.parent = parent.id, .stop = stop}).take_or_throw();
 }
 
 void check_members(const GroupIdentity& parent, const std::vector<int>& members, const std::string& name) {
@@ -54,14 +55,15 @@ std::uint64_t ChildIds::next_child() {
 }
 
 // Here and below, memory is taken before the count changes: from then on the other members wait for this rank.
-GroupState CommunicatorState::subgroup(const std::vector<int>& members, const std::string& name) {
+GroupState CommunicatorState::subgroup(const std::vector<int>& members, const std::string& name,
+                                       const std::stop_token& stop) {
   const auto context = this->context();
   refuse_recording(kNewGroup);
   check_members(group_, members, name);
   GroupIdentity child{.name = name};
   for (const int member : members) child.ranks.push_back(group_.ranks[static_cast<std::size_t>(member)]);
   child.id = child_ids_.next_subgroup(members, name);
-  return make_child(context, std::move(child), group_);
+  return make_child(context, std::move(child), group_, stop);
 }
 
 GroupState CommunicatorState::split(int colour, int key) {

@@ -262,8 +262,9 @@ void Communicator::check_parts(std::size_t whole, std::size_t part) const {
 
 // ---- other groups
 
-Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {
-  return memory_checked([&] { return Communicator(state_->subgroup(ranks, name)); });
+Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name,
+                                    const std::stop_token& stop) {
+  return memory_checked([&] { return Communicator(state_->subgroup(ranks, name, stop)); });
 }
 
 std::optional<Communicator> Communicator::split(int colour, int key) {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -84,7 +85,8 @@ class CommunicatorState {
   void refuse_recording(const char* what) const;
 
   // Groups that are made of this group's ranks; see Communicator. split() returns null for a negative colour.
-  std::shared_ptr<CommunicatorState> subgroup(const std::vector<int>& members, const std::string& name);
+  std::shared_ptr<CommunicatorState> subgroup(const std::vector<int>& members, const std::string& name,
+                                              const std::stop_token& stop);
   std::shared_ptr<CommunicatorState> split(int colour, int key);
   std::shared_ptr<CommunicatorState> dup();
   // Zeroed memory that the ranks of each host map, or ordinary memory where it cannot be shared. Collective over the

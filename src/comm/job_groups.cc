@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -99,6 +100,16 @@ Status JobGroups::agree(const GroupIdentity& group, Opening& opening, std::optio
   return is_same ? Status() : adopt_cost_environment(group, timeout);
 }
 
+// In the thread that requests the stop. Without memory the opening goes on to its end.
+void JobGroups::stop_opening(const GroupIdentity& group) {
+  try {
+    ErrorInfo failure = group.failure(ErrorKind::aborted, "a rank stopped the making of the group");
+    driver_.with_engine([&](engine::Engine& engine) { engine.groups().fail(group.id, std::move(failure)); });
+  } catch (const std::bad_alloc&) {
+    qccl::log(LogLevel::warning, "no memory to stop the making of a group");
+  }
+}
+
 Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOrigin& origin) {
   Status opened;
   Opening opening(group.size());
@@ -112,6 +123,7 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOr
     opening.nearest()[static_cast<std::size_t>(group.rank)] = static_cast<std::uint64_t>(own.nearest);
   });
   if (!opened.ok()) return opened.failure();
+  const std::stop_callback on_stop(origin.stop, [&] { stop_opening(group); });
   if (Status agreed = agree(group, opening, origin.timeout); !agreed.ok()) {
     if (origin.may_be_lost) return GroupAgreement{};
     close(group.id);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct GroupOrigin {
   std::optional<std::uint64_t> parent{};  // its members make the group together: fails at once if the parent fails
   std::optional<Nanoseconds> timeout{};   // of the agreement; unset: the job's
   bool may_be_lost = false;               // a group that fails while it opens is not an error, but one that has failed
+  std::stop_token stop{};                 // aborts the agreement, on all members
 };
 
 // Each member opens a group in the same order; one thread at a time opens one.
@@ -86,6 +88,7 @@ class JobGroups {
   struct Opening;
 
   Status run(const GroupIdentity& group, const CollectiveCall& call, std::optional<Nanoseconds> timeout = {});
+  void stop_opening(const GroupIdentity& group);
   Status agree(const GroupIdentity& group, Opening& opening, std::optional<Nanoseconds> timeout);
   Status adopt_cost_environment(const GroupIdentity& group, std::optional<Nanoseconds> timeout);
   // The sites by group rank: QCCL_SITES', or those of `nearest`.

@@ -1,6 +1,7 @@
 // How communicators are made, what they say of themselves, and how they end.
 #include <atomic>
 #include <cstdlib>
+#include <latch>
 
 #include "nccl/memory.h"
 
@@ -253,6 +254,156 @@ TEST(Communicators, revoke_ends_calls_and_leaves_the_communicator_to_be_destroye
         EXPECT_NCCL(ncclCommDestroy(comm));
       },
       ncclSystemError);
+}
+
+// A call that makes a communicator of one that has another rank too, which never makes the call.
+struct Child {
+  const char* name;
+  std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* made, ncclConfig_t* config)> make;
+  bool keeps_parent = true;
+};
+
+ncclResult_t split_alone(ncclComm_t parent, ncclComm_t* made, ncclConfig_t* config) {
+  return ncclCommSplit(parent, 0, 0, made, config);
+}
+ncclResult_t shrink_by_nobody(ncclComm_t parent, ncclComm_t* made, ncclConfig_t* config) {
+  return ncclCommShrink(parent, nullptr, 0, made, config, NCCL_SHRINK_DEFAULT);
+}
+ncclResult_t shrink_with_abort(ncclComm_t parent, ncclComm_t* made, ncclConfig_t* config) {
+  return ncclCommShrink(parent, nullptr, 0, made, config, NCCL_SHRINK_ABORT);
+}
+ncclResult_t grow_by_one(ncclComm_t parent, ncclComm_t* made, ncclConfig_t* config) {
+  const ncclUniqueId id = make_id();
+  return ncclCommGrow(parent, 3, &id, -1, made, config);
+}
+
+class Children : public ::testing::TestWithParam<Child> {
+ protected:
+  Children() { ::setenv("QCCL_TIMEOUT", "60", 1); }
+  ~Children() override { ::unsetenv("QCCL_TIMEOUT"); }
+};
+INSTANTIATE_TEST_SUITE_P(All, Children,
+                         ::testing::Values(Child{"split", split_alone}, Child{"shrink", shrink_by_nobody},
+                                           Child{"shrink_with_abort", shrink_with_abort, false},
+                                           Child{"grow", grow_by_one}),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST_P(Children, that_are_aborted_while_they_are_made_leave_their_parent) {
+  const auto parents = make_all(2);
+  ncclConfig_t config = make_config(0);
+  ncclComm_t made = nullptr;
+  EXPECT_EQ(GetParam().make(parents[0], &made, &config), ncclInProgress);
+  EXPECT_EQ(state_of(made), ncclInProgress);
+  EXPECT_NCCL(ncclCommAbort(made));
+  if (GetParam().keeps_parent) {
+    int values[2] = {1, 2};
+    EXPECT_NCCL(ncclGroupStart());
+    for (const std::size_t rank : {0u, 1u}) {
+      EXPECT_NCCL(ncclAllReduce(&values[rank], &values[rank], 1, ncclInt32, ncclSum, parents[rank], nullptr));
+    }
+    EXPECT_NCCL(ncclGroupEnd());
+    EXPECT_EQ(values[1], 3);
+    // The other rank comes too late, and does not wait.
+    EXPECT_EQ(GetParam().make(parents[1], &made, nullptr), ncclSystemError);
+    EXPECT_EQ(made, nullptr);
+  }
+  destroy_all(parents);
+}
+
+TEST_P(Children, end_with_the_parent_that_is_aborted) {
+  const auto parents = make_all(2);
+  ncclConfig_t config = make_config(0);
+  ncclComm_t made = nullptr;
+  EXPECT_EQ(GetParam().make(parents[0], &made, &config), ncclInProgress);
+  EXPECT_NCCL(ncclCommAbort(parents[0]));
+  while (state_of(made) == ncclInProgress) std::this_thread::yield();
+  EXPECT_EQ(state_of(made), ncclSystemError);
+  EXPECT_NCCL(ncclCommDestroy(made));
+  EXPECT_NCCL(ncclCommAbort(parents[1]));
+}
+
+TEST_P(Children, that_block_end_with_the_parent_that_another_thread_aborts) {
+  ncclResult_t result = ncclInvalidArgument;
+  for (int yields = 1; result == ncclInvalidArgument; yields *= 2) {  // aborted before the call
+    const auto parents = make_all(2);
+    std::latch calls(1);
+    std::thread caller([&] {
+      ncclComm_t made = nullptr;
+      calls.count_down();
+      result = GetParam().make(parents[0], &made, nullptr);
+      EXPECT_EQ(made, nullptr);
+    });
+    calls.wait();
+    for (int i = 0; i < yields; ++i) std::this_thread::yield();
+    EXPECT_NCCL(ncclCommAbort(parents[0]));
+    caller.join();
+    EXPECT_NCCL(ncclCommAbort(parents[1]));
+  }
+  EXPECT_EQ(result, ncclSystemError);
+}
+
+TEST_P(Children, fail_at_the_deadline) {
+  ::setenv("QCCL_TIMEOUT", "0.3", 1);
+  ::setenv("QCCL_INIT_TIMEOUT", "0.3", 1);
+  const auto parents = make_all(2);
+  ::unsetenv("QCCL_INIT_TIMEOUT");
+  ncclComm_t made = nullptr;
+  EXPECT_EQ(GetParam().make(parents[0], &made, nullptr), ncclSystemError);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("rank 1"), std::string::npos) << ncclGetLastError(nullptr);
+  EXPECT_EQ(made, nullptr);
+  destroy_all(parents);
+}
+
+// One thread, so that a split that blocked would not end.
+TEST(Communicators, splits_without_a_color_do_not_block_a_parent_that_does_not) {
+  const ncclUniqueId id = make_id();
+  ncclComm_t parents[2] = {};
+  ncclConfig_t config = make_config(0);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ncclCommInitRankConfig(&parents[rank], 2, id, rank, &config), ncclInProgress);
+  }
+  for (const ncclComm_t parent : parents) {
+    while (state_of(parent) == ncclInProgress) std::this_thread::yield();
+  }
+  for (const int without : {0, 1}) {
+    ncclComm_t parts[2] = {parents[0], parents[1]};
+    for (int rank = 0; rank < 2; ++rank) {
+      const int color = rank == without ? NCCL_SPLIT_NOCOLOR : 5;
+      EXPECT_EQ(ncclCommSplit(parents[rank], color, 0, &parts[rank], nullptr), ncclInProgress);
+    }
+    EXPECT_EQ(parts[without], nullptr);
+    ncclComm_t part = parts[1 - without];
+    while (state_of(part) == ncclInProgress) std::this_thread::yield();
+    EXPECT_EQ(size_of(part), 1);
+    EXPECT_NCCL(ncclCommDestroy(part));
+  }
+  // Nobody else comes.
+  ncclComm_t none = parents[0];
+  EXPECT_EQ(ncclCommSplit(parents[0], NCCL_SPLIT_NOCOLOR, 0, &none, nullptr), ncclInProgress);
+  EXPECT_NCCL(ncclCommAbort(parents[0]));
+  EXPECT_NCCL(ncclCommAbort(parents[1]));
+}
+
+// Each split has its own exchange: threads that make several at once do not mix them up.
+TEST(Communicators, one_group_splits_a_communicator_several_times) {
+  const auto parents = make_all(2);
+  constexpr int kSplits = 4;
+  ncclComm_t parts[kSplits][2] = {};
+  EXPECT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int split = 0; split < kSplits; ++split) {
+      const int color = split % 2 == 0 ? rank : 0;
+      EXPECT_NCCL(ncclCommSplit(parents[static_cast<std::size_t>(rank)], color, 0, &parts[split][rank], nullptr));
+    }
+  }
+  EXPECT_NCCL(ncclGroupEnd());
+  for (int split = 0; split < kSplits; ++split) {
+    for (const ncclComm_t part : parts[split]) {
+      EXPECT_EQ(size_of(part), split % 2 == 0 ? 1 : 2);
+      EXPECT_NCCL(ncclCommDestroy(part));
+    }
+  }
+  destroy_all(parents);
 }
 
 TEST(Communicators, memory_is_the_hosts_or_the_devices) {

@@ -1,5 +1,5 @@
-// ncclSend() and ncclRecv(). Outside of a group each blocks until its message has gone or come, so a ring of ranks that
-// all send before they receive has to be a group.
+// ncclSend() and ncclRecv(). Where the host waits, each blocks outside of a group until its message has gone or come:
+// a ring of ranks that all send before they receive has to be a group.
 #include <utility>
 
 #include "base/log.h"
@@ -42,8 +42,8 @@ ncclResult_t run(const Message& message) {
     }
     if (message.count == 0) return ncclSuccess;
     if (message.data == nullptr) refuse_argument("a message in a null buffer");
-    warn_outside_of_groups();
     const MessageOptions options{.stream = stream_of(*comm, message.stream, {message.data})};
+    if (!options.stream || own.stream_order(options.stream->device) == StreamOrder::host) warn_outside_of_groups();
     const auto post = [message, type, options](Communicator& group, bool) {
       return message.is_sent ? group.send_async(message.data, message.count, type, message.peer, options)
                              : group.recv_async(message.data, message.count, type, message.peer, options);

@@ -123,7 +123,7 @@ bool close_gate(internal::WorkState& work, const DeviceStream& stream) {
   const auto context = context_of(work);
   if (context == nullptr) return false;
   context->usable().take_or_throw();
-  device::Gates* const gates = context->gates(stream.device).take_or_throw();
+  device::Gates* const gates = context->call_memory().gates(stream.device).take_or_throw();
   if (gates == nullptr) return false;
   work.set_gated();
   const auto gate = gates->close(static_cast<CUstream_st*>(stream.handle)).take_or_throw();
@@ -385,7 +385,7 @@ std::vector<std::string> Communicator::in_flight() const {
 
 StreamOrder Communicator::stream_order(int device) const {
   return memory_checked([&] {
-    const bool waits = state_->context()->gates(device).take_or_throw() != nullptr;
+    const bool waits = state_->context()->call_memory().gates(device).take_or_throw() != nullptr;
     return waits ? StreamOrder::gate : StreamOrder::host;
   });
 }

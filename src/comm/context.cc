@@ -186,6 +186,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
   const engine::EngineOptions engine = engine_options();
   runtime_ =
       std::make_unique<EngineRuntime>(std::move(transport), engine, polling, status_of(membership_, job), clock_);
+  call_memory_->watch = &runtime_->gate_watch();
   groups_.emplace(driver(), std::move(cost_environment), engine.slice_bytes, options.init_timeout);
   return {};
 }
@@ -257,12 +258,6 @@ Status Context::usable() const {
                              "closed; call qccl::init() in the child for a job of its own, or use this communicator in "
                              "the parent only",
                              rank()));
-}
-
-Result<device::Gates*> Context::gates(int device) {
-  QCCL_ASSIGN(device::Gates* const gates, call_memory_->devices->gates(device));
-  if (gates != nullptr) runtime_->watch(*gates);
-  return gates;
 }
 
 std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {

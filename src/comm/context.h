@@ -70,7 +70,7 @@ class EngineRuntime {
 
   engine::ProgressDriver& driver() { return driver_; }
   const Transport& transport() const { return *transport_; }
-  void watch(device::Gates& gates) { gate_watch_.add(gates); }
+  GateWatch& gate_watch() { return gate_watch_; }
 
  private:
   const std::unique_ptr<Transport> transport_;
@@ -94,7 +94,15 @@ Result<Beginning> begin_job(const InitOptions& init);
 // What calls take memory from. Outlives the operations.
 struct CallMemory {
   explicit CallMemory(const Options& options) : devices(std::make_shared<DeviceStaging>(options)) {}
+  // At which streams of the device wait for calls; null: they don't, and the host waits.
+  Result<device::Gates*> gates(int device) {
+    QCCL_ASSIGN(device::Gates* const gates, devices->gates(device));
+    if (gates != nullptr) watch->add(*gates);
+    return gates;
+  }
+
   const std::shared_ptr<DeviceStaging> devices;  // shared with error feedback that is in their memory
+  GateWatch* watch = nullptr;                    // the running engine's
   engine::KeptPool kept_inputs;
 };
 
@@ -123,8 +131,6 @@ class Context {
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
   CallMemory& call_memory() { return *call_memory_; }
-  // At which streams of the device wait for calls; null: they don't, and the host waits.
-  Result<device::Gates*> gates(int device);
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // Describes the group for people: see Communicator::describe().
   std::string describe(const GroupIdentity& group) const;

@@ -63,7 +63,7 @@ Engine::~Engine() {
 }
 
 bool Engine::progress() {
-  rounds_.store(rounds() + 1, std::memory_order_relaxed);
+  parts_.rounds.store(rounds() + 1, std::memory_order_relaxed);
   try {
     return move();
   } catch (const std::bad_alloc&) {

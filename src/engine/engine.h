@@ -166,7 +166,7 @@ class Engine {
     parts_.frame_sender.eager().use_window(window_bytes);
   }
   // How often progress() was called. Any thread may ask.
-  std::uint64_t rounds() const { return rounds_.load(std::memory_order_relaxed); }
+  std::uint64_t rounds() const { return parts_.rounds.load(std::memory_order_relaxed); }
   // Some operations may be logged, so posts say when they were made. Any thread may ask.
   bool is_logging() const { return parts_.recorder.is_on(); }
 
@@ -217,7 +217,6 @@ class Engine {
   bool advance_operation(std::unique_ptr<Operation>& operation);
   void end_turn(const Operation& ended);
 
-  std::atomic<std::uint64_t> rounds_{0};  // relaxed: a count
   EngineParts parts_;
   FailureParts failures_;
   FrameDispatcher dispatcher_;

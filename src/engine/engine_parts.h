@@ -1,6 +1,7 @@
 // The engine's options and its state, in parts that each own theirs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -77,6 +78,7 @@ struct EngineParts {
   Transport& transport;
   const Clock& clock;
   EngineOptions options;
+  std::atomic<std::uint64_t> rounds{0};   // of progress; relaxed: others only see that it grows
   TimePoint now;                          // as of this round of progress
   TimePoint next_device_look = kForever;  // at the copies of staged calls
   FrameSender frame_sender;

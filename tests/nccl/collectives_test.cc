@@ -1,5 +1,6 @@
 // Every collective in each kind of memory: results, in-place rules, roots, counts and types.
 #include <cmath>
+#include <latch>
 #include <numeric>
 
 #include "nccl/memory.h"
@@ -56,6 +57,24 @@ TEST_P(Collectives, all_reduce_adds_in_place_and_out_of_place) {
       EXPECT_NCCL(ncclAllReduce(input, input, count, ncclFloat32, ncclSum, comm, side.stream()));
       EXPECT_TRUE(side.read(input, count) == sum(count)) << count;
     }
+  });
+}
+
+// In host memory it can't: the call has no stream that waits.
+TEST(StreamsThatWait, a_call_returns_before_its_peers_have_called_and_several_follow_each_other) {
+  constexpr std::size_t kCount = 1000;
+  std::latch called(1);
+  run_ranks_as_threads(2, [&](ncclComm_t comm, int rank) {
+    Side side(Where::device);
+    float* const memory = side.make(values(rank, kCount));
+    if (rank == 1) called.wait();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_NCCL(ncclAllReduce(memory, memory, kCount, ncclFloat32, ncclSum, comm, side.stream()));
+    }
+    if (rank == 0) called.count_down();
+    std::vector<float> expected(kCount);
+    for (std::size_t k = 0; k < kCount; ++k) expected[k] = 4 * (values(0, kCount)[k] + values(1, kCount)[k]);
+    EXPECT_TRUE(side.read(memory, kCount) == expected);
   });
 }
 

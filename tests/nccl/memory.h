@@ -49,7 +49,9 @@ class Side {
  public:
   explicit Side(Where where, int device = 0)
       : where_(where), device_(device), stream_(where == Where::host ? nullptr : fake::make_stream(device)) {}
+  // The device's calls may still use the buffers.
   ~Side() {
+    if (stream_ != nullptr) fake::synchronize(stream_);
     for (void* const each : given_) free(each);
     if (stream_ != nullptr) fake::destroy(stream_);
   }
@@ -76,6 +78,7 @@ class Side {
     if (where_ == Where::device) {
       fake::read(stream_, memory, content.data(), count * sizeof(T));
     } else {
+      if (stream_ != nullptr) fake::synchronize(stream_);
       std::memcpy(content.data(), memory, count * sizeof(T));
     }
     return content;

@@ -207,7 +207,7 @@ Code FakeDriver::current_device(int& device) {
 }
 
 Code FakeDriver::begin(const char* function, int& device) {
-  if (has(Hazard::waiting_free)) const std::lock_guard lock(waiting_);
+  if (has(Hazard::waiting_free)) const std::lock_guard lock(waiting());
   if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
   if (current_device(device) == Code::success) return Code::success;
   static_cast<void>(misuse(std::string(function) + " without a context"));
@@ -252,8 +252,7 @@ Code FakeDriver::pop(CUctx_st** context) {
 
 CUstream_st* FakeDriver::make_stream(int device, bool is_library) {
   const std::lock_guard lock(mutex_);
-  SharedQueue* const queue = has(Hazard::shared_queue) ? &queues_[static_cast<std::size_t>(device)] : nullptr;
-  auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_, queue);
+  auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_, queue(device));
   CUstream_st* const handle = made.get();
   streams_[handle] = std::move(made);
   if (is_library) library_streams_.push_back(handle);
@@ -356,7 +355,7 @@ void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longes
 
 void FakeDriver::wait_to_free(int device) {
   if (!has(Hazard::waiting_free)) return;
-  const std::lock_guard waiting(waiting_);
+  const std::lock_guard held(waiting());
   std::vector<CUstream_st*> streams;
   {
     const std::lock_guard lock(mutex_);

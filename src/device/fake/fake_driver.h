@@ -158,8 +158,26 @@ class Devices {
   std::array<std::unique_ptr<CUstream_st>, kMostDevices> default_streams_;  // null until used
 };
 
+// See fake_cuda.h. Thread-safe.
+class Hazards {
+ public:
+  void set_hazard(Hazard hazard, bool on) { are_on_[static_cast<std::size_t>(hazard)] = on; }
+  bool has(Hazard hazard) const { return are_on_[static_cast<std::size_t>(hazard)]; }
+  // Of the device's streams made now; null: each has its own.
+  SharedQueue* queue(int device) {
+    return has(Hazard::shared_queue) ? &queues_[static_cast<std::size_t>(device)] : nullptr;
+  }
+  // Held by a cuMemFree() that waits.
+  std::mutex& waiting() { return waiting_; }
+
+ private:
+  std::array<std::atomic<bool>, 2> are_on_{};
+  std::array<SharedQueue, kMostDevices> queues_;
+  std::mutex waiting_;
+};
+
 // Thread-safe. One a process, as the functions of a C library have no object.
-class FakeDriver : public Faults, public Modules, public Devices {
+class FakeDriver : public Faults, public Modules, public Devices, public Hazards {
  public:
   using Modules::destroy;
   using Modules::is_alive;
@@ -194,18 +212,12 @@ class FakeDriver : public Faults, public Modules, public Devices {
   // The allocation that contains the range; null if there is none.
   std::shared_ptr<Allocation> find(const void* memory, std::size_t bytes);
   void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
-  void set_hazard(Hazard hazard, bool on) { hazards_[static_cast<std::size_t>(hazard)] = on; }
   // What cuMemFree() waits for, if that is a hazard.
   void wait_to_free(int device);
   std::size_t live_objects();
 
  private:
-  bool has(Hazard hazard) const { return hazards_[static_cast<std::size_t>(hazard)]; }
-
-  std::array<std::atomic<bool>, 2> hazards_{};
-  std::array<SharedQueue, kMostDevices> queues_;
-  std::mutex waiting_;  // held by a cuMemFree() that waits
-  std::mutex mutex_;    // guards what follows
+  std::mutex mutex_;  // guards what follows
   std::map<std::thread::id, std::vector<CUctx_st*>> current_;
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
   std::vector<CUstream_st*> library_streams_;

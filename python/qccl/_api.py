@@ -222,7 +222,7 @@ def time_estimator(group: dist.ProcessGroup | None = None) -> Iterator[TimeEstim
 def monitored_barrier(
     group: dist.ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """torch.distributed.monitored_barrier() for qccl: torch's function refuses every backend not named gloo.
+    """torch.distributed.monitored_barrier() for qccl: before 2.15 torch's refuses backends not named gloo.
 
     Rank 0 names the first rank that did not arrive within `timeout` (None: the group's), or all of them with
     `wait_all_ranks`. The group is then lost. On a rank that is not in the group it returns at once.

@@ -44,7 +44,18 @@ def test_devices_are_counted_and_described():
     for index in range(2):
         of_device = f"Fake device {index}, compute capability 9.0, 4 multiprocessors, 16384 MiB; {kernels}"
         assert said[f"device {index}"] == of_device
-    assert said["device order"].startswith("host: ") and "no work on a device waits for a peer" in said["device order"]
+
+
+def test_it_says_whether_streams_can_wait_and_why_not():
+    def order(**variables):
+        done = doctor(LD_LIBRARY_PATH=FAKE_CUDA, **variables)
+        assert done.returncode == 0
+        return lines_of(done.stdout)["device order"]
+
+    assert order().startswith("gate: streams of device 0 can wait for calls: tried; ")
+    assert order(QCCL_STREAM_ORDER="host") == "host, because QCCL_STREAM_ORDER says so"
+    refused = order(FAKE_CUDA_FAIL="cuStreamWaitValue32=801")
+    assert refused == "host: streams of device 0 can't wait for calls: cuStreamWaitValue32: error 801"
 
 
 def test_each_rank_tries_whether_its_device_can_use_shared_memory():

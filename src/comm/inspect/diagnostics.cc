@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "comm/context.h"
 #include "device/device.h"
+#include "device/gates.h"
 #include "device/kernel_images.h"
 #include "device/kernels.h"
 #include "kernels/simd.h"
@@ -280,17 +281,35 @@ void describe_registration(device::Runtime& runtime, int index, Findings& found)
                  : fmt::format("device {} can't use shared memory where it lies: {}", index, tried.error().message));
 }
 
+Status try_gates(device::Runtime& runtime, int index) {
+  QCCL_ASSIGN(const device::Device* const device, runtime.device(index));
+  QCCL_ASSIGN(const auto gates, device::Gates::open(*device));
+  return {};
+}
+
+// `chosen`: by QCCL_STREAM_ORDER.
+void describe_order(device::Runtime& runtime, int index, std::optional<StreamOrder> chosen, Findings& found) {
+  constexpr const char* kTopic = "device order";
+  if (chosen == StreamOrder::host) return found.fact(kTopic, "host, because QCCL_STREAM_ORDER says so");
+  const Status tried = try_gates(runtime, index);
+  found.fact(kTopic, tried.ok() ? fmt::format("gate: streams of device {} can wait for calls: tried; the torch backend "
+                                              "waits on the host (docs/gpu.md)",
+                                              index)
+                                : fmt::format("host: streams of device {} can't wait for calls: {}", index,
+                                              tried.error().message));
+}
+
 // `local_rank`: each rank looks closely at one device, because that takes some of its memory.
-void describe_devices(int local_rank, Findings& found) {
+void describe_devices(int local_rank, std::optional<StreamOrder> order, Findings& found) {
   const auto runtime = device::Runtime::open();
   if (!runtime.ok()) return found.fact("devices", "none: " + runtime.error().message);
   const int devices = runtime.value()->device_count();
   found.fact("devices", fmt::format("{}, driver {} (docs/gpu.md)", devices, runtime.value()->driver_version()));
   for (int index = 0; index < devices; ++index) describe_device(*runtime.value(), index, found);
-  if (devices > 0) describe_registration(*runtime.value(), std::max(local_rank, 0) % devices, found);
-  found.fact("device order",
-             "host: a call on device memory ends once its result is final, and no work on a device waits for a peer; "
-             "there is no order in which streams wait");
+  if (devices == 0) return;
+  const int own = std::max(local_rank, 0) % devices;
+  describe_registration(*runtime.value(), own, found);
+  describe_order(*runtime.value(), own, order, found);
 }
 
 }  // namespace
@@ -314,7 +333,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   describe_memory(membership, transport, found);
   describe_files(membership, settings.ok() ? settings.value().options.connections : std::nullopt, found);
   describe_tcp(found);
-  describe_devices(membership.local_rank, found);
+  describe_devices(membership.local_rank, settings.ok() ? settings.value().options.stream_order : std::nullopt, found);
   describe_device_kernels(settings.ok() ? settings.value().options.device_kernels : std::string(), found);
   return std::move(found.list);
 }

@@ -174,6 +174,7 @@ TEST_P(GatedCalls, streams_that_share_a_queue_wait_on_the_host) {
 TEST_P(GatedCalls, a_thread_that_frees_memory_later_does_not_hang_the_job) {
   if (GetParam() == TransportChoice::tcp) return;  // once is enough: it takes ten seconds
   std::latch tried(2), frees(1);
+  static_cast<void>(fake::library_streams());  // where hazards can't be had, this ends the test before a rank waits
   expect_success(2, [&](Communicator& comm) {
     EXPECT_EQ(comm.stream_order(0), StreamOrder::gate);
     tried.arrive_and_wait();

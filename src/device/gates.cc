@@ -20,10 +20,6 @@ constexpr Nanoseconds kPatience = std::chrono::seconds(1);
 constexpr Nanoseconds kBesideFreeing = std::chrono::milliseconds(10);
 constexpr std::size_t kTrialBytes = 4096;
 
-void store(std::uint32_t& word, std::uint32_t value) {
-  std::atomic_ref(word).store(value, std::memory_order_release);  // after what the host wrote for the stream
-}
-
 // Opens all gates once kPatience has passed, by a thread that calls nothing of the driver.
 class LateOpener {
  public:
@@ -176,21 +172,21 @@ Result<std::optional<Gate>> Gates::close(CUstream_st* stream) {
 
 bool Gates::open(Gate gate) {
   const std::lock_guard lock(mutex_);
-  if (closed_[gate.word] != gate.count || words_[gate.word] == gate.count) return false;
-  store(words_[gate.word], gate.count);
-  free_.push_back(gate.word);
-  opened_.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  return closed_[gate.word] == gate.count && open_word(gate.word);
 }
 
 void Gates::open_all() {
   const std::lock_guard lock(mutex_);
-  for (std::size_t word = 0; word < kMostClosed; ++word) {
-    if (words_[word] == closed_[word]) continue;
-    store(words_[word], closed_[word]);
-    free_.push_back(word);
-    opened_.fetch_add(1, std::memory_order_relaxed);
-  }
+  for (std::size_t word = 0; word < kMostClosed; ++word) open_word(word);
+}
+
+bool Gates::open_word(std::size_t word) {
+  if (words_[word] == closed_[word]) return false;
+  // After what the host wrote for the stream.
+  std::atomic_ref(words_[word]).store(closed_[word], std::memory_order_release);
+  free_.push_back(word);
+  opened_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 bool Gates::any_closed() const {

@@ -46,6 +46,8 @@ class Gates {
  private:
   Gates(const Device& device, std::unique_ptr<PinnedMemory> memory);
   Status try_out();
+  // With mutex_. False if it is open.
+  bool open_word(std::size_t word);
 
   const Device& device_;
   const std::unique_ptr<PinnedMemory> memory_;

@@ -42,7 +42,6 @@ Result<engine::StagingDevice*> DeviceStaging::open(int device) {
   if (runtime_ == nullptr) {
     QCCL_ASSIGN(runtime_, device::Runtime::open());
     devices_.resize(static_cast<std::size_t>(runtime_->device_count()));
-    has_warned_.resize(devices_.size());
   }
   QCCL_ASSIGN(const device::Device* const opened, runtime_->device(device));
   auto& staging = devices_[static_cast<std::size_t>(device)];
@@ -121,15 +120,7 @@ Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream, c
 
 Result<device::Gates*> DeviceStaging::gates(int device) {
   QCCL_ASSIGN(engine::StagingDevice* const staging, open(device));
-  if (!may_gate_) return nullptr;
-  auto gates = staging->gates();
-  if (gates.ok()) return *gates;
-  const std::lock_guard lock(mutex_);
-  if (has_warned_[static_cast<std::size_t>(device)]) return nullptr;
-  has_warned_[static_cast<std::size_t>(device)] = true;
-  log(LogLevel::warning, fmt::format("streams of device {} can't wait for calls, which block the host instead: {}",
-                                     device, gates.error().message));
-  return nullptr;
+  return may_gate_ ? staging->gates() : nullptr;
 }
 
 Result<bool> DeviceStaging::move(internal::FeedbackState& feedback, const DeviceStream& stream) {

@@ -46,8 +46,8 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   Result<engine::StagedCallPtr> begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
                                       engine::MemoryKind kind, std::size_t lane_bytes = 0);
 
-  // Those of the device; null where streams don't wait at gates: because QCCL_STREAM_ORDER says so, or, with a warning
-  // the first time, because they would hold up more than the stream.
+  // Those of the device; null where streams don't wait at gates: because QCCL_STREAM_ORDER says so, or because the
+  // device has none.
   Result<device::Gates*> gates(int device);
 
   // Moves the state to the stream's device, for a call with lanes there. False if it stays where it is: the device has
@@ -69,7 +69,6 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   device::RegisteredMemory frames_;
   engine::ShadowPool shadows_;
   std::vector<std::unique_ptr<engine::StagingDevice>> devices_;  // by index; null until used
-  std::vector<bool> has_warned_;                                 // by index: that it has no gates
 };
 
 }  // namespace qccl::comm

@@ -23,22 +23,21 @@ void GateWatch::add(device::Gates& gates) {
 void GateWatch::watch(const std::stop_token& stop) {
   std::uint64_t seen = 0;
   int looks = 0;
+  std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const std::uint64_t rounds = engine_.rounds();
     looks = rounds == seen && any_closed() ? looks + 1 : 0;
     seen = rounds;
     if (looks == kMostLooks) open_all();
-    std::this_thread::sleep_for(kInterval);
+    stopped_.wait_for(lock, stop, kInterval, [] { return false; });
   }
 }
 
-bool GateWatch::any_closed() {
-  const std::lock_guard lock(mutex_);
+bool GateWatch::any_closed() const {
   return std::ranges::any_of(gates_, [](const device::Gates* each) { return each->any_closed(); });
 }
 
-void GateWatch::open_all() {
-  const std::lock_guard lock(mutex_);
+void GateWatch::open_all() const {
   log(LogLevel::error,
       "streams go on without the results of calls, because a function of the devices' driver has not returned for ten "
       "seconds: another thread may wait for those streams in it; QCCL_STREAM_ORDER=host avoids that");

@@ -2,6 +2,7 @@
 // one that waits for these streams.
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -24,12 +25,14 @@ class GateWatch {
 
  private:
   void watch(const std::stop_token& stop);
-  bool any_closed();
-  void open_all();
+  // With mutex_.
+  bool any_closed() const;
+  void open_all() const;
 
   const engine::Engine& engine_;
   std::mutex mutex_;  // guards what follows; nobody calls the driver with it
   std::vector<device::Gates*> gates_;
+  std::condition_variable_any stopped_;
   std::jthread thread_;
 };
 

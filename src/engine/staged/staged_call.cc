@@ -1,8 +1,12 @@
 #include "engine/staged/staged_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
+
+#include "base/log.h"
 
 namespace qccl::engine {
 namespace {
@@ -138,13 +142,18 @@ Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device&
   return opened;
 }
 
-Result<device::Gates*> StagingDevice::gates() {
+device::Gates* StagingDevice::gates() {
   std::call_once(tried_gates_, [this] {
-    gates_ = device::Gates::open(device_);
-    if (gates_.ok()) tried_.store(gates_->get(), std::memory_order_release);
+    auto opened = device::Gates::open(device_);
+    if (!opened.ok()) {
+      log(LogLevel::warning, fmt::format("streams of device {} can't wait for calls, which block the host instead: {}",
+                                         device_.index(), opened.error().message));
+      return;
+    }
+    gates_ = std::move(*opened);
+    tried_.store(gates_.get(), std::memory_order_release);
   });
-  if (!gates_.ok()) return Failure(gates_.error());
-  return gates_->get();
+  return gates_.get();
 }
 
 std::uint64_t StagingDevice::gates_opened() const {

@@ -117,8 +117,8 @@ class StagingDevice {
   device::Stream& inward() const { return *inward_; }
   device::Stream& outward() const { return *outward_; }
   bool has_kernels() const { return kernels_ != nullptr; }
-  // Opened and tried when they are first asked for. The failure is the same from then on.
-  Result<device::Gates*> gates();
+  // Opened when they are first asked for; null if they don't work, which a warning says then.
+  device::Gates* gates();
   // How many of its gates were opened so far.
   std::uint64_t gates_opened() const;
   DeviceLauncher launcher() const { return {kernels_.get(), &device_, computing_.get()}; }
@@ -138,7 +138,7 @@ class StagingDevice {
   std::unique_ptr<device::Stream> computing_;
   std::unique_ptr<device::Kernels> kernels_;
   std::once_flag tried_gates_;
-  Result<std::unique_ptr<device::Gates>> gates_ = std::unique_ptr<device::Gates>();
+  std::unique_ptr<device::Gates> gates_;
   std::atomic<device::Gates*> tried_{nullptr};     // the same, once they work
   std::mutex mutex_;                               // guards what follows
   std::vector<std::unique_ptr<StagedCall>> free_;  // with room for all

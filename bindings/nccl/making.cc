@@ -5,7 +5,6 @@
 
 #include "groups.h"
 #include "results.h"
-#include "version.h"
 
 namespace qccl::nccl {
 

@@ -35,6 +35,9 @@ inline Process& process() {
   return *only;
 }
 
+// Once a process, with NCCL_DEBUG: a line on standard output that names QCCL. Throws as ncclGetVersion().
+void show_version();
+
 // An operation: posts itself, with CallOptions::awaited if the caller waits at once.
 struct Operation {
   CommPtr comm;

@@ -1,5 +1,4 @@
-#include "version.h"
-
+// The release of NCCL for which programs are to take this library.
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "base/options.h"
+#include "process.h"
 #include "results.h"
 
 namespace qccl::nccl {
@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::string_view kVersion = "2.28.9";
 
-}  // namespace
-
+// 22809, or what QCCL_NCCL_VERSION says. Throws invalid_argument if that is no version.
 int version_code() {
   const std::string text = environment("QCCL_NCCL_VERSION").value_or(std::string(kVersion));
   std::array<int, 3> parts{};
@@ -33,6 +32,8 @@ int version_code() {
   }
   return parts[0] * 10000 + parts[1] * 100 + parts[2];
 }
+
+}  // namespace
 
 void show_version() {
   const auto wanted = environment("NCCL_DEBUG");

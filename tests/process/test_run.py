@@ -15,7 +15,13 @@ from program import DEADLINE, PROGRAM, Job, environment, run, state_of
 PYTHON = (sys.executable, "-c")
 SAY_READY = "print('ready', rank);"
 WAIT = "signal.pause();"
-WAIT_ON = "\nwhile True: signal.pause()"
+# Waits for signals for ever. A handler runs even if its signal came just before the wait, where pause() would miss it.
+WAIT_ON = """
+awake, alarm = os.pipe()
+os.set_blocking(alarm, False)
+signal.set_wakeup_fd(alarm)
+while True: os.read(awake, 1)
+"""
 IGNORE_TERM = "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
 # A child of the rank that ignores SIGTERM; the rank goes on once the child runs.
 CHILD_CODE = """

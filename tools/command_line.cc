@@ -141,12 +141,6 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{:.4g} {}", value, units[unit]);
 }
 
-std::string time_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return fmt::format("{:.4g} s", seconds);
-}
-
 CLI::Option* add_seconds(CLI::App& app, const std::string& flags, double& seconds, const CLI::Validator& range,
                          const std::string& description) {
   return app.add_option(flags, seconds, description)->check(range)->check(CLI::Validator(check_finite, ""));

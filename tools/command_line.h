@@ -113,9 +113,8 @@ CLI::Validator size_value();
 CLI::Validator rate_value();
 CLI::Validator time_value();
 
-// 67108864 to "64 MiB"; 0.00123 to "1.23 ms".
+// 67108864 to "64 MiB".
 std::string size_text(std::uint64_t bytes);
-std::string time_text(double seconds);
 
 // A number of seconds in this range; refuses nan, which CLI11's ranges let pass.
 CLI::Option* add_seconds(CLI::App& app, const std::string& flags, double& seconds, const CLI::Validator& range,

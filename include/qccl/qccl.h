@@ -14,6 +14,7 @@
 #include "qccl/mesh.h"
 #include "qccl/onebit.h"
 #include "qccl/outer.h"
+#include "qccl/outer_plan.h"
 #include "qccl/pipeline.h"
 #include "qccl/policy.h"
 #include "qccl/sparse.h"

@@ -9,10 +9,11 @@
 """
 
 import io
+import re
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,69 @@ from ._failures import shrink
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 _Losses = (dist.DistNetworkError, dist.DistBackendError)
+_RATES = {"kbit": 125.0, "mbit": 125e3, "gbit": 125e6}  # bytes a second
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+class PlanRow(NamedTuple):
+    """For a codec and a number of fragments the smallest H that is enough; 0 if none up to 5000 is."""
+
+    compression: str
+    fragments: int
+    every: int
+    delay: int
+    computing: float  # share of the time
+    bytes_a_step: float  # sent by a rank
+    round_seconds: float  # of a fragment
+
+
+class Plan(list[PlanRow]):
+    """The rows of plan(); as text, a table."""
+
+    def __init__(self, rows: list[PlanRow], table: str) -> None:
+        super().__init__(rows)
+        self._table = table
+
+    def __str__(self) -> str:
+        return self._table
+
+
+def plan(
+    model: torch.nn.Module | int,
+    *,
+    rate: str,
+    latency: str,
+    step_seconds: float,
+    ranks: int | None = None,
+    computing: float = 0.9,
+) -> Plan:
+    """How often ranks on slow lines can synchronise and still compute for most of the time, as `qccl plan outer` says.
+
+        print(qccl.outer.plan(model, rate="50mbit", latency="20ms", step_seconds=0.4, ranks=4))
+
+    model: or its number of parameters.
+    rate: of each rank's line, out and in: "50mbit", "1gbit".
+    latency: from rank to rank, one way: "20ms".
+    step_seconds: of a step of the inner optimizer.
+    ranks: each on a machine of its own. None: as many as the default group has.
+    computing: the share of the time that is to be left for computing.
+
+    Local: makes no call to other ranks. Raises ValueError for arguments without a meaning.
+    """
+    parameters = model if isinstance(model, int) else sum(each.numel() for each in model.parameters())
+    if ranks is None and not dist.is_initialized():
+        raise ValueError("qccl: outer plan: there is no default group: give ranks=")
+    line = (_amount(rate, _RATES, "rate"), _amount(latency, _TIMES, "latency"))
+    world = dist.get_world_size() if ranks is None else ranks
+    rows, table = _C.plan_outer(max(0, parameters), world, step_seconds, computing, line)
+    return Plan([PlanRow(*each) for each in rows], table)
+
+
+def _amount(text: str, units: dict[str, float], what: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", text.lower())
+    if not found or found[2] not in units:
+        raise ValueError(f"qccl: outer plan: {what}={text!r} is not a number with {', '.join(units)}")
+    return float(found[1]) * units[found[2]]
 
 
 class OuterLoop:

@@ -13,6 +13,9 @@ namespace qccl {
 // byte that is not UTF-8: the result moves no cursor and changes no colour of a terminal.
 std::string printable(std::string_view text);
 
+// 0.00123 to "1.23 ms".
+std::string time_text(double seconds);
+
 // The number that the whole text spells; empty for any other text and for a number beyond T.
 template <class T>
 std::optional<T> parse_number(std::string_view text) {

@@ -28,6 +28,12 @@ TEST(Printable, bytes_that_are_not_utf_8_become_question_marks) {
   EXPECT_EQ(printable("cut \xE6\x95"), "cut ??");
 }
 
+TEST(TimeText, has_a_unit_that_suits_the_time) {
+  EXPECT_EQ(time_text(1.234e-6), "1.23 us");
+  EXPECT_EQ(time_text(0.0123), "12.3 ms");
+  EXPECT_EQ(time_text(12.5), "12.5 s");
+}
+
 TEST(ParseNumber, takes_a_whole_text_or_nothing) {
   EXPECT_EQ(parse_number<int>("-7"), -7);
   EXPECT_EQ(parse_number<double>("2.5"), 2.5);

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "base/text.h"
 #include "plan/cost/cost.h"
 #include "tools/command_line.h"
 #include "tools/plan/plan_layout.h"

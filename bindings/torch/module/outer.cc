@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "qccl/outer.h"
+#include "qccl/outer_plan.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -157,6 +158,23 @@ class TorchOuterLoop {
   std::unique_ptr<train::OuterLoop> loop_;
 };
 
+// The fields of each row, and the table.
+py::tuple plan(std::uint64_t parameters, int ranks, double step_seconds, double computing,
+               const std::pair<double, double>& rate_and_latency) {
+  const auto rows = train::plan_outer({.parameters = parameters,
+                                       .ranks = ranks,
+                                       .step_seconds = step_seconds,
+                                       .computing = computing,
+                                       .rate = rate_and_latency.first,
+                                       .latency = rate_and_latency.second});
+  py::list fields;
+  for (const train::OuterPlanRow& row : rows) {
+    fields.append(py::make_tuple(row.compression, row.fragments, row.every, row.delay, row.computing, row.bytes_a_step,
+                                 row.round_seconds));
+  }
+  return py::make_tuple(fields, train::to_text(rows));
+}
+
 }  // namespace
 
 void bind_outer(py::module_& module) {
@@ -177,6 +195,7 @@ void bind_outer(py::module_& module) {
       .def("save", &TorchOuterLoop::save)
       .def("load", &TorchOuterLoop::load)
       .def("history", &TorchOuterLoop::history);
+  module.def("plan_outer", &plan);
 }
 
 }  // namespace qccl::torch_binding

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "base/text.h"
 #include "codec/registry.h"
 #include "engine/collective/cell_operation.h"
 #include "plan/algorithms/registry.h"
@@ -152,11 +153,6 @@ Compression current_compression(const Compression& compression, const Collective
   if (call.has_private_counts() || defaults.trials == nullptr) return none();
   const ClassTrial* trial = defaults.trials->find({call.collective, call.total_count(), call.type, compression});
   return trial == nullptr ? none() : trial->current();
-}
-
-std::string time_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
-  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.4g} s", seconds);
 }
 
 }  // namespace

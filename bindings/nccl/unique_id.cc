@@ -60,6 +60,19 @@ class StoppableStore final : public Store {
   const std::stop_token stop_;
 };
 
+// This process's rank as its launcher counts. Logs have it in place of the rank in a communicator, of which a process
+// may have several. Nothing without a launcher.
+std::optional<int> launched_rank() {
+  try {
+    // With a master, whatever it is, find_launch() contacts no peer.
+    const Launch found = find_launch({.master_address = "localhost", .master_port = 1});
+    if (found.world > 1) return found.rank;
+  } catch (const Error&) {
+    // No launcher's variables, or wrong ones, which communicators do not need.
+  }
+  return std::nullopt;
+}
+
 void leave(const Meeting& meeting) {
   std::unique_lock lock(process().mutex);
   const auto server = process().servers.extract(meeting.key);
@@ -95,7 +108,8 @@ Meeting read_meeting(const ncclUniqueId& id) {
 }
 
 Communicator meet(const Meeting& meeting, int world, int rank, const std::stop_token& stop) {
-  InitOptions options{.rank = rank, .world = world, .job = "nccl/" + meeting.key};
+  InitOptions options{.rank = rank, .world = world, .job = "nccl/" + meeting.key, .log = LogOptions()};
+  options.log->rank = launched_rank();
   if (world > 1) options.store = std::make_shared<StoppableStore>(connect_store(meeting.address), stop);
   Communicator made = init(options);
   options.store.reset();  // else the server would wait for this client

@@ -29,7 +29,8 @@ struct LogOptions {
   std::vector<std::string> prof_ops{};  // "all_reduce", ...; also DeepSpeed's names, such as "all_gather_into_tensor"
   bool debug = false;                   // prefixes log_name with the operation; in Python it names the caller
   std::size_t capacity = 1'000'000;     // records kept, some 300 bytes each; the oldest are dropped for new ones
-  std::string file{};                   // the context writes file + rank + ".json" when it ends; "": no file
+  std::string file{};                   // the context writes file + rank + ".json" when it ends, with what this process
+                                        // has written there before; "": no file
   std::optional<int> rank{};            // this process's rank in the log, if not its rank in the job; only in init()
 };
 

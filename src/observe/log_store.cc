@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <map>
 
 #include "base/digest/digest.h"
 #include "base/log.h"
@@ -52,23 +54,58 @@ bool names(std::string_view listed, std::string_view operation, std::string_view
   return std::ranges::find(kAliases, std::pair(listed, operation)) != std::end(kAliases);
 }
 
+// The logs that this process has written or will write, by their files: a program may join several jobs under one rank,
+// one after another or at the same time. Never destroyed, because threads may end a job after main().
+struct OwnFiles {
+  std::mutex mutex;  // guards what follows, and the writing of the files
+  std::map<std::string, RankLog> by_path;
+};
+
+OwnFiles& own_files() {
+  static auto* const only = new OwnFiles;
+  return *only;
+}
+
+// Adds the records of a job that ended after the others to theirs.
+void append(RankLog& all, RankLog ended, std::size_t capacity) {
+  if (all.records.empty() && all.dropped == 0) {
+    all = std::move(ended);
+    return;
+  }
+  all.world = std::max(all.world, ended.world);
+  all.dropped += ended.dropped;
+  std::ranges::move(ended.records, std::back_inserter(all.records));
+  std::ranges::stable_sort(all.records, {}, [](const OperationRecord& each) { return each.times.ended_ns; });
+  const std::size_t surplus = all.records.size() - std::min(all.records.size(), capacity);
+  all.records.erase(all.records.begin(), all.records.begin() + static_cast<std::ptrdiff_t>(surplus));
+  all.dropped += surplus;
+}
+
 }  // namespace
 
 std::string LogStore::path(const LogOptions& options) const {
   return fmt::format("{}{}.json", options.file, identity_.rank);
 }
 
-// Opens the file now, not after hours whose log would then be lost. A file that is new to this log is emptied, so that
-// an earlier job's contents are not taken for the log of a rank of this job that was killed.
+// Opens the file now, not after hours whose log would then be lost. A file that is new to this process is emptied, so
+// that an earlier job's contents are not taken for the log of a rank of this job that was killed.
+Status LogStore::claim(const std::string& path) const {
+  const std::lock_guard lock(own_files().mutex);
+  auto& files = own_files().by_path;
+  const auto mode = files.contains(path) ? std::ios::app : std::ios::trunc;
+  if (std::ofstream(path, mode)) {
+    files[path];
+    return {};
+  }
+  return Failure(ErrorKind::invalid_argument,
+                 fmt::format("QCCL rank {}: the log can't be written to {}: make its folder, or give another name "
+                             "(QCCL_LOG_FILE, LogOptions::file)",
+                             identity_.rank, path));
+}
+
 Status LogStore::configure(const LogOptions& options) {
   const std::lock_guard lock(mutex_);
-  const auto mode = options.file == options_.file ? std::ios::app : std::ios::trunc;
-  if (!options.file.empty() && !std::ofstream(path(options), mode)) {
-    return Failure(ErrorKind::invalid_argument,
-                   fmt::format("QCCL rank {}: the log can't be written to {}: make its folder, or give another name "
-                               "(QCCL_LOG_FILE, LogOptions::file)",
-                               identity_.rank, path(options)));
-  }
+  if (!options.file.empty()) QCCL_TRY(claim(path(options)));
   options_ = options;
   mode_.store(!options.enabled ? Mode::off : options.prof_all ? Mode::all : Mode::listed, std::memory_order_relaxed);
   make_room();
@@ -78,12 +115,15 @@ Status LogStore::configure(const LogOptions& options) {
 Status LogStore::write_file() const {
   const LogOptions chosen = options();
   if (chosen.file.empty()) return {};
-  const RankLog log = read();
-  std::ofstream file(path(chosen));
-  file << to_trace({&log, 1}) << std::flush;
+  const std::string name = path(chosen);
+  const std::lock_guard lock(own_files().mutex);
+  RankLog& all = own_files().by_path[name];
+  append(all, read(), chosen.capacity);
+  std::ofstream file(name);
+  file << to_trace({&all, 1}) << std::flush;
   if (file) return {};
   return Failure(ErrorKind::resource_exhausted,
-                 fmt::format("rank {}: can't write the log to {}", identity_.rank, path(chosen)));
+                 fmt::format("rank {}: can't write the log to {}", identity_.rank, name));
 }
 
 LogOptions LogStore::options() const {

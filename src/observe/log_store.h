@@ -43,7 +43,8 @@ class LogStore {
   RankLog read() const;
   void clear();
 
-  // Writes the file that the options name, if any. ResourceExhausted if it cannot be written.
+  // At the end of the job, once: writes the file that the options name, if any, with the records of this process's
+  // other jobs that ended before under the same name and rank. ResourceExhausted if it cannot be written.
   Status write_file() const;
 
  private:
@@ -51,6 +52,7 @@ class LogStore {
   enum class Mode : std::uint8_t { off, listed, all };
 
   void make_room();
+  Status claim(const std::string& path) const;
   std::string path(const LogOptions& options) const;
 
   const Identity identity_;

@@ -137,10 +137,12 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOr
   driver_.with_engine([&](engine::Engine& engine) {
     engine.groups().end_opening(group.id);
     engine.groups().use_board(group.id, result.has_board);
-    if (!window_bytes_) window_bytes_ = window;
-    engine.use_sizes(cost_environment_.slice_bytes, *window_bytes_);
+    if (!window_bytes_) {
+      window_bytes_ = window;
+      slice_bytes_ = cost_environment_.slice_bytes;
+    }
+    engine.use_sizes(slice_bytes_, *window_bytes_);
   });
-  slice_bytes_ = cost_environment_.slice_bytes;
   if (window > 0) log_distance(group, result.distance, window);
   return result;
 }

@@ -53,7 +53,7 @@ struct GroupOrigin {
   std::stop_token stop{};                 // aborts the agreement, on all members
 };
 
-// Each member opens a group in the same order; one thread at a time opens one.
+// The first group is opened alone. Later ones agree on nothing that this keeps, and several threads may open them.
 class JobGroups {
  public:
   // `slice_bytes`: of calls before the first group is open. `timeout`: of the agreement on a group. The driver outlives
@@ -96,8 +96,8 @@ class JobGroups {
 
   engine::ProgressDriver& driver_;
   CostEnvironment cost_environment_;
-  std::size_t slice_bytes_;
-  std::optional<std::uint64_t> window_bytes_;  // of the first group's ranks
+  std::size_t slice_bytes_;                    // once the first group is open: as its ranks have agreed
+  std::optional<std::uint64_t> window_bytes_;  // of the first group's ranks; nothing until then
   const Nanoseconds timeout_;
 };
 

@@ -77,7 +77,7 @@ class EngineRuntime {
   engine::Engine engine_;
   engine::ProgressDriver driver_;
   std::optional<StatusServer> status_;
-  GateWatch gate_watch_{engine_};
+  GateWatch gate_watch_{[this] { return engine_.rounds(); }};
 };
 
 // How a job begins on this rank.

@@ -20,7 +20,7 @@ class GatesTest : public ::testing::Test {
     device_ = runtime_->device(0).take_or_throw();
   }
   void TearDown() override {
-    for (const Hazard each : {Hazard::shared_queue, Hazard::waiting_free}) fake::set_hazard(each, false);
+    for (const Hazard each : fake::kHazards) fake::set_hazard(each, false);
     EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{});
     EXPECT_EQ(fake::live_objects(), 0u);
   }
@@ -91,6 +91,35 @@ TEST_F(GatesTest, streams_that_share_a_queue_have_none) {
 TEST_F(GatesTest, a_driver_that_waits_to_free_memory_has_none) {
   fake::set_hazard(Hazard::waiting_free, true);
   expect_failure(Gates::open(*device_), ErrorKind::unsupported, "wait for a thread that frees memory");
+}
+
+TEST_F(GatesTest, streams_that_do_not_see_that_they_may_go_on_have_none) {
+  fake::set_hazard(Hazard::late_stream, true);
+  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "the host let them go on, and a second later they");
+}
+
+TEST_F(GatesTest, that_end_let_their_streams_go_on) {
+  auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  ASSERT_TRUE(gates->close(stream).take_or_throw());
+  gates.reset();
+  fake::synchronize(stream);
+  fake::destroy(stream);
+}
+
+TEST_F(GatesTest, are_counted_as_they_are_opened) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  const std::uint64_t before = gates->opened();
+  const Gate first = gates->close(stream).take_or_throw().value();
+  ASSERT_TRUE(gates->close(stream).take_or_throw());
+  EXPECT_EQ(gates->opened(), before);
+  EXPECT_TRUE(gates->open(first));
+  EXPECT_FALSE(gates->open(first));
+  EXPECT_EQ(gates->opened(), before + 1);
+  gates->open_all();
+  EXPECT_EQ(gates->opened(), before + 2);
+  fake::destroy(stream);
 }
 
 }  // namespace

@@ -54,8 +54,8 @@ class PostedCall {
   const std::shared_ptr<internal::WorkState>& work() const { return arguments_.work; }
   // Null: the call's buffers are in host memory, and it waits for no stream.
   StagedCall* staged() const { return arguments_.staged.get(); }
-  // A stream goes on when it ends, well or not, and nothing keeps the input that its output overwrites.
-  bool fills_if_failed() const { return work() != nullptr && work()->is_gated() && !arguments_.kept.any(); }
+  // A stream goes on when it ends, well or not, and its output does not overwrite an input that is to be kept.
+  bool fills_if_failed() const { return work() != nullptr && work()->is_gated() && !arguments_.keeps_input; }
   bool is_message() const { return arguments_.message.has_value(); }
   // Only of collectives.
   const ExecutablePlan& plan() const { return *arguments_.plan; }

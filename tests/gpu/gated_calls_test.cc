@@ -15,7 +15,7 @@ using fake::Hazard;
 class GatedCalls : public DeviceCalls {
  protected:
   void TearDown() override {
-    for (const Hazard each : {Hazard::shared_queue, Hazard::waiting_free}) fake::set_hazard(each, false);
+    for (const Hazard each : fake::kHazards) fake::set_hazard(each, false);
     DeviceCalls::TearDown();
   }
 };
@@ -139,7 +139,50 @@ TEST_P(GatedCalls, an_abort_opens_the_gate_of_a_call_whose_stream_has_not_come) 
     comm.abort("the test");
     EXPECT_EQ(error_of([&] { work.wait(); }).kind, ErrorKind::aborted);
     fake::release(stream.handle());
-    fake::synchronize(stream.handle());
+    EXPECT_EQ(memory.read(stream), ByteVector(memory.bytes(), fake::kPoison)) << "nothing had been written there";
+  });
+}
+
+TEST_P(GatedCalls, a_call_that_fails_gives_back_the_input_that_it_keeps) {
+  std::latch ended(1);
+  expect_success(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) return ended.wait();
+    const ProgramStream stream;
+    const DeviceBuffer memory(kFew * sizeof(float));
+    memory.write(stream, bytes_of(kFew, 1.0F));
+    const Work work = comm.all_reduce_async(memory.data(), memory.data(), kFew, DataType::float32,
+                                            {.stream = stream, .keep_input = true});
+    work.block(stream);
+    await_state(comm, 0, "rank 1");
+    comm.abort("the test");
+    EXPECT_EQ(memory.read(stream), bytes_of(kFew, 1.0F));
+    ended.count_down();
+  });
+}
+
+TEST_P(GatedCalls, a_result_that_is_on_its_way_when_the_group_fails_is_kept) {
+  std::latch ended(1);
+  static_cast<void>(fake::library_streams());  // where they can't be seen, this ends the test before a rank waits
+  expect_success(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      const std::vector<float> sent(kFew, 5.0F);
+      comm.send(sent.data(), kFew, DataType::float32, 0);
+      return ended.wait();
+    }
+    const ProgramStream stream;
+    const DeviceBuffer memory(kFew * sizeof(float));
+    fake::hold(stream.handle());
+    const Work work = comm.recv_async(memory.data(), kFew, DataType::float32, 1, {.stream = stream});
+    const auto streams = fake::library_streams();
+    for (CUstream_st* const each : streams) fake::hold(each);
+    fake::release(stream.handle());
+    work.block(stream);
+    await_state(comm, 0, "the copy of its output");
+    comm.abort("the test");
+    for (CUstream_st* const each : streams) fake::release(each);
+    EXPECT_EQ(memory.read(stream), bytes_of(kFew, 5.0F));
+    EXPECT_NO_THROW(work.wait());
+    ended.count_down();
   });
 }
 

@@ -5,13 +5,6 @@
 #include "base/log.h"
 
 namespace qccl::comm {
-namespace {
-
-// Counted in looks: a process that was stopped as a whole has not looked either.
-constexpr auto kInterval = std::chrono::milliseconds(50);
-constexpr int kMostLooks = 200;
-
-}  // namespace
 
 void GateWatch::add(device::Gates& gates) {
   const std::lock_guard lock(mutex_);
@@ -25,11 +18,14 @@ void GateWatch::watch(const std::stop_token& stop) {
   int looks = 0;
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    const std::uint64_t rounds = engine_.rounds();
+    const std::uint64_t rounds = rounds_();
     looks = rounds == seen && any_closed() ? looks + 1 : 0;
     seen = rounds;
-    if (looks == kMostLooks) open_all();
-    stopped_.wait_for(lock, stop, kInterval, [] { return false; });
+    if (looks == patience_.looks) {
+      open_all();
+      looks = 0;
+    }
+    stopped_.wait_for(lock, stop, patience_.interval, [] { return false; });
   }
 }
 

@@ -21,6 +21,10 @@ std::array<UsedBuffer, 2> named(const engine::StagedBuffers& buffers) {
           UsedBuffer{"output", buffers.output, buffers.output_bytes}};
 }
 
+bool overwrite_input(const engine::StagedBuffers& buffers) {
+  return buffers.input < buffers.output + buffers.output_bytes && buffers.output < buffers.input + buffers.input_bytes;
+}
+
 void attach(CallArguments& arguments, engine::StagedCallPtr staged) {
   arguments.input = staged->memory().input();
   arguments.output = staged->memory().output();
@@ -91,6 +95,7 @@ void CallStaging::keep_input(CallArguments& arguments, const CollectiveCall& cal
   const engine::ExecutablePlan& plan = *arguments.plan;
   const bool reads = call.collective != Collective::broadcast || plan.call().root == group_.rank;
   const bool is_on_host = !call.options.stream || plan.call().memory != MemoryKind::device;
+  arguments.keeps_input = overwrite_input(used_buffers(call, plan.call()));
   if (reads && is_on_host) arguments.kept = {kept_inputs_, plan, arguments.input, arguments.output};
 }
 

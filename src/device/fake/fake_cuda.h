@@ -11,8 +11,8 @@
 // Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
 // or memory that are not alive. Each is refused and noted.
 //
-// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does, and FAKE_CUDA_MISUSES
-// names a file to which misuses are added.
+// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does, FAKE_CUDA_MISUSES names a
+// file to which misuses are added, and with CUDA_DEVICE_MAX_CONNECTIONS=1 a device's streams share a queue.
 #pragma once
 
 #include <chrono>
@@ -53,8 +53,10 @@ struct RegisteredUses {
 };
 RegisteredUses registered_uses();
 // Hazards of gates that drivers may have. Streams made from now on share a queue with those of their device, so that an
-// item waits for all that were submitted before it; cuMemFree() waits for its device, and all other calls for it.
-enum class Hazard { shared_queue, waiting_free };
+// item waits for all that were submitted before it; cuMemFree() waits for its device, and all other calls for it;
+// streams see late what they wait for.
+enum class Hazard { shared_queue, waiting_free, late_stream };
+inline constexpr Hazard kHazards[] = {Hazard::shared_queue, Hazard::waiting_free, Hazard::late_stream};
 void set_hazard(Hazard hazard, bool on);
 // Streams, events, modules, device and pinned allocations that are alive.
 std::size_t live_objects();

@@ -121,6 +121,7 @@ FakeDriver::FakeDriver() {
   const std::size_t end = failing.find('=');
   if (end != std::string::npos)
     order_failure(failing.substr(0, end), static_cast<Code>(std::stoi(failing.substr(end + 1))), 0);
+  set_hazard(Hazard::shared_queue, environment("CUDA_DEVICE_MAX_CONNECTIONS") == "1");
 }
 
 Devices::Devices() {

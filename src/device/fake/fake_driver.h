@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -171,7 +172,7 @@ class Hazards {
   std::mutex& waiting() { return waiting_; }
 
  private:
-  std::array<std::atomic<bool>, 2> are_on_{};
+  std::array<std::atomic<bool>, std::size(kHazards)> are_on_{};
   std::array<SharedQueue, kMostDevices> queues_;
   std::mutex waiting_;
 };

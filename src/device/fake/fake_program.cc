@@ -7,6 +7,9 @@
 namespace qccl::device::fake {
 namespace {
 
+// Longer than gates wait for a stream when they are tried.
+constexpr std::chrono::milliseconds kLate(1500);
+
 // Memory that an item of a stream uses: an allocation that it keeps alive, or the program's own.
 struct Place {
   std::shared_ptr<Allocation> allocation;
@@ -36,15 +39,17 @@ Code launch_host_function(CUstream_st* handle, void (*function)(void*), void* da
   return code;
 }
 
-Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t value, unsigned int) {
+Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t value, unsigned int flags) {
   Code code{};
   CUstream_st* const stream = driver().usable("cuStreamWaitValue32", handle, code);
   if (stream == nullptr) return code;
+  if (flags != kStreamWaitAtLeast) return driver().misuse("cuStreamWaitValue32 for one value alone");
   const Place place = place_of(address, sizeof(value));
   if (place.allocation == nullptr) return driver().misuse("cuStreamWaitValue32 of memory that is not the device's");
   stream->add([place, value] {
     const auto* const word = reinterpret_cast<std::uint32_t*>(place.bytes);
     while (static_cast<std::int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) std::this_thread::yield();
+    if (driver().has(Hazard::late_stream)) std::this_thread::sleep_for(kLate);
   });
   return code;
 }

@@ -252,6 +252,7 @@ struct CallArguments {
   std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
   StagedCallPtr staged{};                               // then `input` and `output` are its host memory
   KeptInput kept{};                                     // to be given back if the call fails
+  bool keeps_input = false;                             // which its output overwrites
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
   TimePoint posted{};      // for the log; unset: the time at which the engine gets it

@@ -1,5 +1,8 @@
-// Ranks in several processes, one or two in each, and one that is killed.
+// Ranks in several processes, one or two in each, one that is killed, and one that leaves while streams wait for calls.
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "nccl/memory.h"
@@ -73,6 +76,43 @@ TEST(LostProcesses, are_a_remote_error_for_calls_and_for_those_that_only_ask) {
     EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, rest, nullptr));
     EXPECT_EQ(value, 2);
     EXPECT_NCCL(ncclCommDestroy(rest));
+    EXPECT_NCCL(ncclCommDestroy(comm));
+  });
+}
+
+struct Way {
+  const char* name;
+  void (*leave)();
+  End end;
+};
+
+class LeavingProcesses : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(All, LeavingProcesses,
+                         ::testing::Values(Way{"exit", [] { std::exit(3); }, exited(3)},
+                                           Way{"at_once", [] { ::_exit(3); }, exited(3)},
+                                           Way{"quick_exit", [] { std::quick_exit(3); }, exited(3)},
+                                           Way{"killed", [] { std::raise(SIGKILL); }, killed(SIGKILL)}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(LeavingProcesses, end_at_once_and_let_the_streams_of_the_others_go_on) {
+  const Way& way = GetParam();
+  run_ranks({.world = 2, .ends = {{1, way.end}}}, [&](Rank& process) {
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRank(&comm, 2, share_id(process), process.rank()), ncclSuccess);
+    const auto store = process.options().store;
+    Side side(Where::device, process.rank());
+    constexpr std::size_t kCount = 5000;
+    std::uint8_t* const buffer = side.make(std::vector<std::uint8_t>(kCount, 1));
+    EXPECT_NCCL(ncclRecv(buffer, kCount, ncclUint8, 1 - process.rank(), comm, side.stream()));
+    if (process.rank() == 1) {
+      EXPECT_TRUE(store->get("rank 0's stream waits", Milliseconds(20'000)));
+      way.leave();
+    }
+    store->set("rank 0's stream waits", "");
+    EXPECT_EQ(side.read(buffer, kCount), std::vector<std::uint8_t>(kCount, 0xFF));
+    ncclResult_t state = ncclSuccess;
+    EXPECT_NCCL(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclRemoteError);
     EXPECT_NCCL(ncclCommDestroy(comm));
   });
 }

@@ -9,6 +9,7 @@ Parts (docs/gpu.md says what they measure):
   kernels     the slice kernels against the host's, byte by byte; their speed; copies, launches, registration
   ranks       2, 4 and 8 ranks as threads: bits equal to the host's, and speed against the link's bound
   processes   2 and 4 processes with qccl perf --device cuda, over shared memory and TCP
+  gates       that streams which wait for calls go on, whatever happens meanwhile, and that processes end
   tests       tests/gpu, the kernels under compute-sanitizer, and the torch device tests on "cuda"
   training    DDP steps of the demo's model
 
@@ -21,6 +22,7 @@ import datetime
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,8 +41,12 @@ BENCH = ROOT / "build" / "bench"
 PROGRAM = ROOT / "build" / "qccl"
 GPU_TESTS = ROOT / "build" / "tests" / "gpu_tests"
 COMPRESSIONS = ["none", "minmax:bits=8", "minmax:bits=4"]
-TARGETS = ["qccl_program", "gpu_kernels", "gpu_ranks", "gpu_tests"]
+TARGETS = ["qccl_program", "gpu_gates", "gpu_kernels", "gpu_ranks", "gpu_tests"]
 PART_LIMIT_SECONDS = 420
+# Cases of gpu_gates, with the exit codes of those that end well.
+GATE_CASES = {"streams": 0, "free": 0, "abort": 0, "deadline": 0, "exit": 0, "_exit": 0, "quick_exit": 0,
+              "kill": -signal.SIGKILL}  # fmt: skip
+CONNECTIONS = ["8", "1"]  # CUDA_DEVICE_MAX_CONNECTIONS: the driver's default, and that of programs such as Megatron
 SANITIZERS = ["memcheck", "racecheck"]
 SANITIZER_FOUND = 9  # its exit code
 
@@ -72,8 +78,10 @@ def parse_arguments() -> argparse.Namespace:
     sizes.add_argument("--largest-of-processes", type=int, default=64 << 20)
     sizes.add_argument("--iterations", type=int, default=20)
     sizes.add_argument("--seconds", type=float, default=150, help="for the ranks: larger sizes are then left out")
+    sizes.add_argument("--gate-seconds", type=float, default=30, help="after which a case of the gates counts as hung")
     sizes.add_argument("--steps", type=int, default=30, help="of training")
-    parser.add_argument("--plant", choices=["kernels", "ranks"], help="change a byte there, to see it found")
+    parser.add_argument("--plant", choices=["kernels", "ranks", "gates"],
+                        help="change a byte there, or hang, to see it found")  # fmt: skip
     arguments = parser.parse_args()
     arguments.venv = arguments.venv.absolute()
     return arguments
@@ -219,6 +227,37 @@ def row_of(entry: dict[str, Any], ranks: int, transport: str) -> dict[str, Any]:
     return {"ranks": ranks, "transport": transport, "us": entry["time_us"]["median"]} | {k: entry[k] for k in kept}
 
 
+def run_gates(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Each case is a process of its own: a hang is that process's."""
+    cases = {"hang": 0} if arguments.plant == "gates" else GATE_CASES
+    rows = [gate_row(case, code, count, arguments) for count in CONNECTIONS for case, code in cases.items()]
+    bad = [f"{row['case']} (connections: {row['connections']}) {row['end']}" for row in rows if row["end"] != "ok"]
+    return {"rows": rows, **({"failed": "; ".join(bad)} if bad else {})}
+
+
+def gate_row(case: str, good: int, connections: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="qccl-gpu-") as folder:
+        file = Path(folder) / "order.json"
+        environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": connections}
+        command = [str(BENCH / "gpu_gates"), case, "--json", str(file)]
+        end = "ok"
+        try:
+            code = subprocess.run(command, env=environment, timeout=arguments.gate_seconds).returncode
+        except subprocess.TimeoutExpired:
+            end = f"did not end within {arguments.gate_seconds:g} s"
+        else:
+            if code == NO_GPU:
+                raise NoGpu("gpu_gates finds none")
+            if code != good:
+                end = f"ended with exit code {code}"
+        order = json.loads(file.read_text())["order"] if file.exists() else "unknown"
+    seconds = round(time.monotonic() - start, 1)
+    waits = {"gate": "streams wait", "host": "the host waits"}.get(order, order)
+    print(f"{case}, connections: {connections}: {waits}: {end}, {seconds} s", flush=True)
+    return {"case": case, "connections": int(connections), "order": order, "end": end, "seconds": seconds}
+
+
 def torch_python(arguments: argparse.Namespace) -> Path:
     """The Python whose torch sees a GPU."""
     python = arguments.venv / "bin" / "python"
@@ -285,6 +324,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "kernels": run_kernels,
     "ranks": run_ranks,
     "processes": run_processes,
+    "gates": run_gates,
     "tests": run_tests,
     "training": run_training,
 }

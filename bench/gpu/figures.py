@@ -77,6 +77,10 @@ def problems(document: Document) -> list[str]:
     return found
 
 
+def parts_rows(document: Document, part: str) -> list[dict[str, Any]]:
+    return document["parts"].get(part, {}).get("rows", [])
+
+
 def highlights(document: Document) -> str:
     """How near kernels and calls come to what the hardware can do."""
     lines = []
@@ -88,7 +92,7 @@ def highlights(document: Document) -> str:
             f"  kernels: {fast} of {len(jobs)} jobs have {GOOD_SHARE:.0%} of a copy on the device or more; "
             f"the slowest, {slowest['format']} {slowest['pass']}, has {slowest['share_of_copy']:.0%}"
         )
-    rows = document["parts"].get("ranks", {}).get("rows", [])
+    rows = parts_rows(document, "ranks")
     for ranks in sorted({row["ranks"] for row in rows}):
         largest = max(row["bytes"] for row in rows if row["ranks"] == ranks)
         of_size = [row for row in rows if row["ranks"] == ranks and row["bytes"] == largest]
@@ -98,6 +102,12 @@ def highlights(document: Document) -> str:
             for row in (of_size[0], of_size[-1])
         )
         lines.append(f"  {ranks} ranks, {size_name(largest)}: from {worst} to {best} of the link's bound")
+    gates = parts_rows(document, "gates")
+    for connections in sorted({row["connections"] for row in gates}, reverse=True):
+        of_count = [row for row in gates if row["connections"] == connections]
+        well = sum(row["end"] == "ok" for row in of_count)
+        waits = "streams wait at gates" if all(row["order"] == "gate" for row in of_count) else "the host waits"
+        lines.append(f"  gates, connections: {connections}: {waits}; {well} of {len(of_count)} cases end")
     return "".join(line.replace("%", " %") + "\n" for line in lines)
 
 

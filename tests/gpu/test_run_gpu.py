@@ -71,6 +71,33 @@ def test_a_wrong_byte_is_found_and_is_exit_1(part, tmp_path):
     assert part_of(file, part)["equal"] is False
 
 
+def test_streams_that_wait_go_on_and_processes_end_in_every_case(tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run_gpu(file, "--parts", "gates", **FAKE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = part_of(file, "gates")["rows"]
+    assert [(row["case"], row["connections"]) for row in rows] == [
+        (case, count) for count in (8, 1) for case in script.GATE_CASES
+    ]
+    assert all(row["order"] == ("gate" if row["connections"] == 8 else "host") for row in rows)
+    assert {row["end"] for row in rows} == {"ok"}
+    cases = len(script.GATE_CASES)
+    assert f"  gates, connections: 8: streams wait at gates; {cases} of {cases} cases end\n" in done.stdout
+    assert f"  gates, connections: 1: the host waits; {cases} of {cases} cases end\n" in done.stdout
+
+
+def test_a_hang_and_a_wrong_end_are_found_and_are_exit_1(tmp_path, monkeypatch):
+    file = tmp_path / "gpu.json"
+    done = run_gpu(file, "--parts", "gates", "--plant", "gates", "--gate-seconds", 3, **FAKE)
+    assert done.returncode == 1
+    hung = [f"hang (connections: {count}) did not end within 3 s" for count in script.CONNECTIONS]
+    assert part_of(file, "gates")["failed"] == "; ".join(hung)
+    monkeypatch.setattr(script, "GATE_CASES", {"nonsense": 0})
+    monkeypatch.setattr(sys, "argv", ["run_gpu"])
+    part = script.run_gates(script.parse_arguments())
+    assert part["failed"].startswith("nonsense (connections: 8) ended with exit code 2; ")
+
+
 def test_figures_are_compared_with_the_last_ones(tmp_path):
     file = tmp_path / "gpu.json"
     assert run_gpu(file, "--parts", "kernels", **FAKE).returncode == 0
@@ -90,6 +117,7 @@ def test_without_a_driver_it_is_3_in_the_loaders_words(tmp_path):
     except OSError:
         programs = {
             "run_gpu": run_gpu(tmp_path / "gpu.json"),
+            "gpu_gates": run(BENCH / "gpu_gates", "exit"),
             "gpu_kernels": run(BENCH / "gpu_kernels"),
             "gpu_ranks": run(BENCH / "gpu_ranks"),
             "gpu_tests": run(ROOT / "build" / "tests" / "gpu_tests"),

@@ -3,6 +3,7 @@ with a report on standard input and, as arguments, the kind of picture and its f
 """
 
 import json
+import re
 import sys
 from collections import defaultdict
 
@@ -173,22 +174,56 @@ def draw_bytes(axes, kinds, colours):
     axes.set_xlabel("MB sent by each rank in one operation (outline: uncompressed)")
 
 
+ROUND_PANELS = (
+    ("MB sent by a rank in a round", lambda each: each["bytes"] / 1e6, "-"),
+    ("seconds waited in a round", lambda each: each["seconds_waited"], "-"),
+    ("% of the time computing", lambda each: 100 * (1 - each["seconds_waited"] / (each["seconds"] or 1)), "-"),
+    ("norm: delta", lambda each: each["delta_norm"], "-"),
+    ("residual (dashed)", lambda each: each["residual_norm"], "--"),
+)
+
+
+def draw_rounds(panels, rounds):
+    """A line for each rank and fragment over the steps; norms share the last panel."""
+    lines = defaultdict(list)
+    for event in rounds:
+        lines[event["pid"], event["args"]["fragment"]].append(event["args"])
+    ranks = sorted({rank for rank, _ in lines})
+    for index, (label, value, dashes) in enumerate(ROUND_PANELS):
+        axes = panels[min(index, len(panels) - 1)]
+        for (rank, _), own in lines.items():
+            points = [(each["step"], value(each)) for each in own if None not in each.values()]
+            axes.plot(*zip(*points, strict=True), dashes, color=COLOURS[ranks.index(rank) % 8], marker=".", linewidth=1)
+        axes.set_xlabel("step")
+        axes.set_ylabel(", ".join(filter(None, [axes.get_ylabel(), label])))
+    for axes in panels:
+        axes.set_ylim(bottom=0)
+    panels[2].set_ylim(top=102)
+    handles = [Patch(color=COLOURS[place % 8], label=f"rank {rank}") for place, rank in enumerate(ranks)]
+    panels[0].legend(handles=handles[:8], frameon=False)
+
+
 def draw_log(document, path):
     events = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    rounds = [event for event in document["traceEvents"] if event.get("cat") == "qccl round"]
     if not events:
         sys.exit("there is nothing in the log")
+    for event in events:  # one kind for all rounds of a fragment
+        event["name"] = re.sub(r"^outer round \d+ fragment", "outer round, fragment", event["name"])
     names = list(dict.fromkeys(event["name"] for event in sorted(events, key=lambda event: event["ts"])))
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
     rows = len({(event["pid"], event["tid"]) for event in events})
     kinds = by_kind(events)
-    heights = (max(1.2, 0.32 * rows), max(1.2, 0.32 * len(kinds)))
+    heights = [max(1.2, 0.32 * rows), max(1.2, 0.32 * len(kinds)), *([2.6, 2.6] if rounds else [])]
     label = max(len(kind_text(*kind)) for kind in kinds)
     width = 9 + INCHES_A_LETTER * max(0, label - DEFAULT_LETTERS)
     figure = pyplot.figure(figsize=(width, 1.8 + sum(heights)), layout="constrained")
-    grid = figure.add_gridspec(2, 2, height_ratios=heights)
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     draw_timeline(figure.add_subplot(grid[0, :]), events, colours)
     draw_latencies(figure.add_subplot(grid[1, 0]), kinds, colours)
     draw_bytes(figure.add_subplot(grid[1, 1]), kinds, colours)
+    if rounds:
+        draw_rounds([figure.add_subplot(grid[row, column]) for row in (2, 3) for column in (0, 1)], rounds)
     patches = [Patch(color=colour, label=name) for name, colour in colours.items()]
     figure.legend(handles=patches, loc="outside upper center", ncols=min(6, len(patches)), frameon=False)
     finish(figure, path, grid_axis="x")

@@ -260,6 +260,7 @@ RankLog JobRegistry::read_log() {
     auto& earlier = whole.records;
     part.records.insert(part.records.begin(), std::make_move_iterator(earlier.begin()),
                         std::make_move_iterator(earlier.end()));
+    part.rounds.insert(part.rounds.begin(), whole.rounds.begin(), whole.rounds.end());
     whole = std::move(part);
   }
   return whole;

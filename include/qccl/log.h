@@ -115,6 +115,39 @@ void visit_fields(Record& record, Visit visit) {
   visit("error", record.error);
 }
 
+// A round of training that synchronises every H steps (qccl::train::OuterLoop), as this rank saw it.
+struct RoundRecord {
+  std::uint64_t round = 0;  // from 0
+  std::uint64_t fragment = 0;
+  std::uint64_t step = 0;  // in which it ended
+  int ranks = 0;
+  std::uint64_t bytes = 0;    // that this rank sent meanwhile
+  double seconds_waited = 0;  // in which this rank did not train
+  double seconds = 0;         // since the end of the round before
+  double delta_norm = 0;      // of this rank's delta
+  double residual_norm = 0;   // of this rank's residual, in units of the sum of the deltas
+  std::int64_t ended_ns = 0;
+  // The share of `seconds` in which this rank trained.
+  double computing() const { return seconds > 0 ? 1 - seconds_waited / seconds : 1; }
+
+  friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
+};
+
+template <class Round, class Visit>
+requires std::is_same_v<std::remove_const_t<Round>, RoundRecord>
+void visit_fields(Round& round, Visit visit) {
+  visit("round", round.round);
+  visit("fragment", round.fragment);
+  visit("step", round.step);
+  visit("ranks", round.ranks);
+  visit("bytes", round.bytes);
+  visit("seconds_waited", round.seconds_waited);
+  visit("seconds", round.seconds);
+  visit("delta_norm", round.delta_norm);
+  visit("residual_norm", round.residual_norm);
+  visit("ended_ns", round.ended_ns);
+}
+
 // One rank's log, in the order in which the operations ended.
 struct RankLog {
   int rank = 0;  // in the job
@@ -124,9 +157,10 @@ struct RankLog {
   std::int64_t unix_offset_ns = 0;  // added to a time: nanoseconds since 1970
   std::uint64_t dropped = 0;        // records dropped for new ones
   std::vector<OperationRecord> records;
+  std::vector<RoundRecord> rounds{};
 };
 
-// The same for all fields but the records.
+// The same for all fields but the records and the rounds.
 template <class Log, class Visit>
 requires std::is_same_v<std::remove_const_t<Log>, RankLog>
 void visit_fields(Log& log, Visit visit) {
@@ -153,8 +187,10 @@ class OperationLog {
   void configure(const LogOptions& options);
   LogOptions options() const;
   RankLog read() const;
-  // Forgets all records.
+  // Forgets all records and rounds.
   void clear();
+  // Adds a round, if the log is enabled: OuterLoop's, or those of a training loop of your own.
+  void add(const RoundRecord& round);
 
  private:
   std::shared_ptr<internal::LogStore> store_;

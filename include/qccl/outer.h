@@ -34,6 +34,7 @@
 #include "qccl/communicator.h"
 #include "qccl/compression.h"
 #include "qccl/failures.h"
+#include "qccl/log.h"
 
 namespace qccl::train {
 
@@ -106,19 +107,8 @@ struct OuterOptions {
   ShrinkOptions shrink{};
 };
 
-// One round, as this rank saw it.
-struct OuterRound {
-  std::uint64_t round = 0;  // from 0
-  std::size_t fragment = 0;
-  std::uint64_t step = 0;  // in which it ended
-  int ranks = 0;
-  std::uint64_t bytes = 0;    // that this rank sent meanwhile
-  double seconds_waited = 0;  // in which this rank did not train
-  double seconds = 0;         // since the end of the round before
-  double delta_norm = 0;      // of this rank's delta
-  double residual_norm = 0;   // of this rank's residual, in units of the sum of the deltas
-  double computing() const { return seconds > 0 ? 1 - seconds_waited / seconds : 1; }
-};
+// One round, as this rank saw it. The log has them as well, if it is enabled.
+using OuterRound = RoundRecord;
 
 // One thread at a time. All ranks construct it; its collectives have a group of their own. After step() and finish()
 // the global model has the same bits on every rank that has ended the same rounds.

@@ -192,7 +192,8 @@ class OuterLoop:
 
     def stats(self) -> list[dict[str, Any]]:
         """The last 10,000 rounds: "round", "fragment", "step", "ranks", "bytes" (sent by this rank), "seconds_waited",
-        "seconds" (since the round before), "computing" (share of that), "delta_norm", "residual_norm"."""
+        "seconds" (since the round before), "computing" (share of that), "delta_norm", "residual_norm", "ended_ns" (on
+        the machine's monotonic clock). The log has them as well, if it is enabled (qccl.configure_log())."""
         return self._loop.history()
 
     def global_state(self) -> dict[str, torch.Tensor]:

@@ -194,6 +194,20 @@ TEST(LogFiles, draw_overlapping_operations_in_rows_of_their_own) {
   EXPECT_NE(trace.find(R"("tid":1,"ts":1.0)"), std::string::npos) << trace;
 }
 
+TEST(LogFiles, have_the_rounds_of_training_at_their_ends) {
+  RankLog log = log_of(3, {record("all_reduce", 8, 8, 1)});
+  log.rounds.push_back({.round = 5, .fragment = 1, .bytes = 77, .delta_norm = 0.5, .ended_ns = 4'000});
+  const std::string trace = to_trace(std::vector<RankLog>{log});
+  EXPECT_NE(
+      trace.find(R"({"name":"outer round 5 fragment 1","cat":"qccl round","ph":"i","s":"p","pid":3,"tid":1,"ts":3.0)"),
+      std::string::npos)
+      << trace;
+  EXPECT_NE(trace.find(R"("bytes":77,"seconds_waited":0.0,"seconds":0.0,"delta_norm":0.5)"), std::string::npos)
+      << trace;
+  log.records.clear();
+  EXPECT_NE(to_trace(std::vector<RankLog>{log}).find(R"("ts":0.0)"), std::string::npos) << "nothing else is there";
+}
+
 TEST(LogFiles, escape_names) {
   OperationRecord odd = record("all_reduce", 8, 8, 1);
   odd.name = "a \"b\", c\n";

@@ -18,6 +18,7 @@ void OperationLog::configure(const LogOptions& options) { store_->configure(opti
 LogOptions OperationLog::options() const { return store_->options(); }
 RankLog OperationLog::read() const { return store_->read(); }
 void OperationLog::clear() { store_->clear(); }
+void OperationLog::add(const RoundRecord& round) { store_->add(round); }
 
 std::string_view to_string(DataPath path) {
   switch (path) {
@@ -143,6 +144,7 @@ void LogStore::make_room() {
     records_.pop_front();
     ++dropped_;
   }
+  while (rounds_.size() > options_.capacity) rounds_.pop_front();
 }
 
 void LogStore::add(OperationRecord record) {
@@ -161,6 +163,13 @@ void LogStore::add(OperationRecord record) {
   if (!line.empty()) write_line(line);
 }
 
+void LogStore::add(const RoundRecord& round) {
+  if (!is_on()) return;
+  const std::lock_guard lock(mutex_);
+  rounds_.push_back(round);
+  make_room();
+}
+
 RankLog LogStore::read() const {
   const std::lock_guard lock(mutex_);
   return {.rank = identity_.rank,
@@ -169,12 +178,14 @@ RankLog LogStore::read() const {
           .clock = identity_.clock,
           .unix_offset_ns = identity_.unix_offset_ns,
           .dropped = dropped_,
-          .records = {records_.begin(), records_.end()}};
+          .records = {records_.begin(), records_.end()},
+          .rounds = {rounds_.begin(), rounds_.end()}};
 }
 
 void LogStore::clear() {
   const std::lock_guard lock(mutex_);
   records_.clear();
+  rounds_.clear();
   dropped_ = 0;
 }
 

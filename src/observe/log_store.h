@@ -36,6 +36,7 @@ class LogStore {
   bool wants(std::string_view operation, std::string_view name) const;
   // `record` has the log_name of its call, and the group's identity in its job.
   void add(OperationRecord record);
+  void add(const RoundRecord& round);  // nothing while the log is off
 
   // InvalidArgument, with nothing changed, if the file cannot be written.
   Status configure(const LogOptions& options);
@@ -61,6 +62,7 @@ class LogStore {
   mutable std::mutex mutex_;  // guards the following members
   LogOptions options_;
   std::deque<OperationRecord> records_;
+  std::deque<RoundRecord> rounds_;  // at most `capacity`
   std::uint64_t dropped_ = 0;
 };
 

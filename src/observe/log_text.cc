@@ -83,6 +83,7 @@ class Alignment {
     for (const RankLog& log : logs) offsets_.try_emplace(log.clock, log.unix_offset_ns);
     for (const RankLog& log : logs) {
       for (const auto& record : log.records) begin_ = std::min(begin_, record.times.posted_ns + offset(log));
+      for (const auto& round : log.rounds) begin_ = std::min(begin_, round.ended_ns + offset(log));
     }
   }
   // Microseconds since the first operation.
@@ -135,6 +136,16 @@ void for_each_event(const RankLog& log, const Alignment& alignment, Add add) {
              {"ts", alignment.since_begin(log, times.posted_ns)},
              {"dur", Alignment::microseconds(times.ended_ns - times.posted_ns)},
              {"args", fields_of(*record)}});
+  }
+  for (const RoundRecord& round : log.rounds) {
+    add(Json{{"name", fmt::format("outer round {} fragment {}", round.round, round.fragment)},
+             {"cat", "qccl round"},
+             {"ph", "i"},
+             {"s", "p"},
+             {"pid", log.rank},
+             {"tid", 1},
+             {"ts", alignment.since_begin(log, round.ended_ns)},
+             {"args", object_of(round)}});
   }
 }
 

@@ -75,9 +75,12 @@ void OuterJournal::add(OuterRound round, const Communicator& group) {
   rounds.push_back(round);
 }
 
-void OuterJournal::end(TimePoint now) {
-  rounds.back().seconds_waited = seconds_of(waited);
-  rounds.back().seconds = seconds_of(now - last_end);
+void OuterJournal::end(TimePoint now, const Communicator& group) {
+  OuterRound& last = rounds.back();
+  last.seconds_waited = seconds_of(waited);
+  last.seconds = seconds_of(now - last_end);
+  last.ended_ns = now.time_since_epoch().count();
+  group.log().add(last);
   last_end = now;
   waited = {};
 }
@@ -232,7 +235,7 @@ void OuterLoop::State::end_round() {
   schedule_.rounds_in_agreement = is_agreed ? schedule_.rounds_in_agreement + 1 : 0;
   note_and_blend();
   journal_.waited += schedule_.clock.now() - begin;
-  journal_.end(schedule_.clock.now());
+  journal_.end(schedule_.clock.now(), group_);
 }
 
 // The end of a round whose global values are here.

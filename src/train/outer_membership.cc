@@ -142,6 +142,7 @@ void OuterLoop::State::take_over_all(int source, bool is_taking) {
 void OuterLoop::State::end_missed_round() {
   if (!flight_.feedback.is_none()) flight_.feedback.settle(schedule_.rounds + 1);
   note_and_blend();
+  journal_.end(schedule_.clock.now(), group_);
   schedule_.rounds_in_agreement = 0;
 }
 

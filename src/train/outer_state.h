@@ -53,7 +53,8 @@ struct OuterJournal {
 
   void begin(const Communicator& group);
   void add(OuterRound round, const Communicator& group);
-  void end(TimePoint now);
+  // Completes the last round, and adds it to the log.
+  void end(TimePoint now, const Communicator& group);
 };
 
 class OuterLoop::State {

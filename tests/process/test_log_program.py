@@ -97,6 +97,46 @@ def test_a_picture_shows_every_rank_and_operation(logs, tmp_path):
         assert f"<!-- {words} -->" in drawn, words
 
 
+@pytest.fixture(scope="module")
+def outer_logs(tmp_path_factory):
+    """The logs of two ranks of a program that synchronises every H steps."""
+    folder = tmp_path_factory.mktemp("outer")
+    program = [PROGRAM, "run", "-n", "2", "--", PROGRAM.parent / "examples/outer_loop"]
+    done = subprocess.run(
+        program, env=environment(QCCL_LOG_FILE=str(folder / "log_")), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(folder.iterdir())
+
+
+def rounds(path) -> list[dict]:
+    found = json.loads(path.read_text())["traceEvents"]
+    return [event["args"] | {"rank": event["pid"]} for event in found if event.get("cat") == "qccl round"]
+
+
+def test_rounds_of_the_outer_loop_are_kept_and_drawn(logs, outer_logs, tmp_path):
+    merged = tmp_path / "all.json"
+    assert run("trace", "merge", merged, *outer_logs).returncode == 0
+    assert rounds(merged) == [each for file in outer_logs for each in rounds(file)]
+    assert {each["rank"] for each in rounds(merged)} == {0, 1} and len(rounds(merged)) >= 20
+    assert all(each["bytes"] > 0 and each["delta_norm"] > 0 for each in rounds(merged)[:9])
+    panels = ("MB sent by a rank in a round", "seconds waited in a round", "% of the time computing")
+    norms = "norm: delta, residual (dashed)"
+    for file, is_drawn in ((merged, True), (logs[0], False)):
+        assert run("log", "plot", tmp_path / "log.svg", file).returncode == 0
+        drawn = (tmp_path / "log.svg").read_text()
+        assert [f"<!-- {words} -->" in drawn for words in (*panels, norms)] == [is_drawn] * 4
+    assert run("log", "plot", tmp_path / "log.svg", merged).returncode == 0
+    drawn = (tmp_path / "log.svg").read_text()
+    assert drawn.count("<!-- outer round, fragment 0 -->") == 1, "one kind of operation for all rounds"
+
+
+def test_a_norm_that_is_not_a_number_is_left_out(outer_logs, tmp_path):
+    text = re.sub(r'"delta_norm":[\d.e+-]+', '"delta_norm":null', outer_logs[0].read_text(), count=1)
+    (tmp_path / "log_0.json").write_text(text)
+    assert run("log", "plot", tmp_path / "log.svg", tmp_path / "log_0.json").returncode == 0
+
+
 def test_long_names_take_no_room_from_what_is_drawn(logs, tmp_path):
     widths = []
     for name in ("all_reduce", "all_reduce | [Caller Func: backward_and_reduce]"):

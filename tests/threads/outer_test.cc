@@ -293,6 +293,30 @@ TEST_P(Outer, a_rank_that_joins_gets_the_global_model_and_the_optimizer) {
   });
 }
 
+TEST_P(Outer, log_has_the_rounds_if_it_is_enabled) {
+  expect_success(2, [](Communicator& comm) {
+    Model own(comm.rank());
+    OuterLoop outer(comm, own.parameters(), {.every = 2, .fragments = 2, .compression = block_int({.bits = 4})});
+    for (int step = 0; step < 12; ++step) {
+      if (step == 6) comm.log().configure({.enabled = true, .capacity = 4});
+      own.train(comm.rank(), step);
+      outer.step();
+    }
+    const std::vector<RoundRecord> last(outer.history().end() - 4, outer.history().end());
+    EXPECT_EQ(outer.history().size(), 12u);
+    EXPECT_EQ(comm.log().read().rounds, last);
+    for (const RoundRecord& round : last) {
+      EXPECT_GT(round.bytes, 0u);
+      EXPECT_GT(round.delta_norm, round.residual_norm);
+      EXPECT_GT(round.residual_norm, 0);
+      EXPECT_GT(round.seconds, round.seconds_waited);
+      EXPECT_GT(round.ended_ns, 0);
+    }
+    comm.log().clear();
+    EXPECT_TRUE(comm.log().read().rounds.empty());
+  });
+}
+
 TEST_P(Outer, wrong_options_and_ranks_that_differ_are_named) {
   expect_success(2, [](Communicator& comm) {
     Model own(comm.rank());

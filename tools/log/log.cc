@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,7 +28,8 @@ Usage: qccl log COMMAND [OPTIONS]
 
 Commands:
   summary   tables: latency and bandwidth, percentiles and traffic, stragglers
-  plot      a picture: the ranks' operations over time, latencies, bytes
+  plot      a picture: the ranks' operations over time, latencies, bytes; rounds of training that synchronises
+            every H steps
   csv       a line for each operation, for spreadsheets and data frames
 
 Programs write logs with QCCL_LOG_FILE=PREFIX, each rank to PREFIX<rank>.json, which ui.perfetto.dev opens as well.
@@ -77,6 +79,8 @@ template <class Field>
 void read(const Json& value, Field& field) {
   if constexpr (std::is_same_v<Field, bool>) {
     field = value.get<int>() != 0;
+  } else if constexpr (std::is_same_v<Field, double>) {
+    field = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();  // JSON has no NaN
   } else if constexpr (std::is_enum_v<Field>) {
     const auto name = value.get<std::string>();
     if (!name.empty()) field = value_named<Field>(name);  // a message has no algorithm
@@ -100,10 +104,12 @@ std::vector<RankLog> ranks_in(const Json& document) {
   std::vector<RankLog> logs;
   for (const Json& head : document.at("qccl").at("ranks")) logs.push_back(fields_in<RankLog>(head));
   for (const Json& event : document.at("traceEvents")) {
-    if (event.at("ph") != "X" || event.at("cat") != "qccl") continue;
+    const std::string category = event.value("cat", "");
     const int rank = event.at("pid").get<int>();
     const auto owner = std::find_if(logs.begin(), logs.end(), [&](const RankLog& log) { return log.rank == rank; });
-    if (owner != logs.end()) owner->records.push_back(fields_in<OperationRecord>(event.at("args")));
+    if (owner == logs.end()) continue;
+    if (category == "qccl") owner->records.push_back(fields_in<OperationRecord>(event.at("args")));
+    if (category == "qccl round") owner->rounds.push_back(fields_in<RoundRecord>(event.at("args")));
   }
   for (RankLog& log : logs) {
     std::stable_sort(log.records.begin(), log.records.end(),
@@ -245,7 +251,8 @@ int csv_main(const std::vector<std::string>& arguments) {
 }
 
 int plot_main(const std::vector<std::string>& arguments) {
-  CommandLine app("Draws the operations of all ranks in the files.", "qccl log plot", "OUT FILE...", kPlotFooter);
+  CommandLine app("Draws the operations and the outer loop's rounds of all ranks in the files.", "qccl log plot",
+                  "OUT FILE...", kPlotFooter);
   Flags flags;
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
       ->required();

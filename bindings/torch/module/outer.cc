@@ -138,16 +138,8 @@ class TorchOuterLoop {
     py::list rounds;
     for (const train::OuterRound& round : loop_->history()) {
       py::dict each;
-      each["round"] = round.round;
-      each["fragment"] = round.fragment;
-      each["step"] = round.step;
-      each["ranks"] = round.ranks;
-      each["bytes"] = round.bytes;
-      each["seconds_waited"] = round.seconds_waited;
-      each["seconds"] = round.seconds;
+      visit_fields(round, [&](const char* key, const auto& field) { each[key] = field; });
       each["computing"] = round.computing();
-      each["delta_norm"] = round.delta_norm;
-      each["residual_norm"] = round.residual_norm;
       rounds.append(each);
     }
     return rounds;

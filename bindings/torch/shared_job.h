@@ -30,6 +30,7 @@ struct GroupSpec {
   std::optional<Compression> compression{};
   bool error_feedback = false;                          // for all compressed reductions
   std::optional<Compression> all_gather_compression{};  // for floating point tensors
+  bool may_gate = false;                                // streams may wait for calls on a device
   std::string trace_dump{};                             // where a new job writes failures (OperationTrace::dump_to)
   bool alone = false;                                   // no later group shares a new job
 };

@@ -133,14 +133,19 @@ Elements elements_of(const at::Tensor& tensor) {
 // A device of PrivateUse1 is CUDA's under another name, as in the tests, or the driver does not know its memory.
 bool is_served(const c10::Device& device) { return device.is_cuda() || device.is_privateuseone(); }
 
-std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation) {
-  std::optional<c10::Device> device;
+std::optional<c10::Device> device_of(std::span<const at::Tensor> tensors, const char* operation,
+                                     std::optional<c10::Device> known) {
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
-    require(!device || *device == tensor.device(), operation, "needs tensors on one device, got some on ",
-            device.value_or(tensor.device()), " and on ", tensor.device());
-    device = tensor.device();
+    const c10::Device device = tensor.device();
+    require(!known || *known == device, operation, "needs tensors on one device, got some on ", known.value_or(device),
+            " and on ", device);
+    known = device;
   }
+  return known;
+}
+
+std::optional<DeviceStream> stream_of_device(std::optional<c10::Device> device) {
   if (!device || !is_served(*device)) return std::nullopt;
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device->type()).getStream(*device);
   return DeviceStream{device->index(), stream.native_handle()};

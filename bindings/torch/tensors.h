@@ -60,8 +60,14 @@ void require(bool condition, const char* operation, const Words&... problem) {
 
 // Whether calls take tensors of the device, beside the CPU's.
 bool is_served(const c10::Device& device);
-// The current stream of the device that the tensors are on, empty for the CPU. ValueError if they are on several.
-std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation);
+// The device that all the tensors are on, and `known`, unless empty. ValueError if they are on several.
+std::optional<c10::Device> device_of(std::span<const at::Tensor> tensors, const char* operation,
+                                     std::optional<c10::Device> known = {});
+// The current stream of the device, empty for the CPU.
+std::optional<DeviceStream> stream_of_device(std::optional<c10::Device> device);
+inline std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation) {
+  return stream_of_device(device_of(tensors, operation));
+}
 // Opens the stream's device, which the first call with its tensors would do. For calls whose tensors torch itself
 // copies to the CPU: NotImplementedError if the stream is being captured into a CUDA graph.
 void open_device(Communicator group, const DeviceStream& stream);

@@ -65,6 +65,8 @@ struct OperationRecord {
   DataType type = DataType::uint8;
   Algorithm algorithm = Algorithm::automatic;  // automatic for messages, which have no algorithm
   DataPath path = DataPath::frames;
+  // Of device memory: "lanes", where the device computed, or "staged: " and why the host did; "": host memory
+  std::string device{};
   Compression compression;
   std::uint64_t bytes = 0;            // of this rank's input, as DeepSpeed counts it; of a scatter, of its part
   std::uint64_t bandwidth_bytes = 0;  // size in nccl-tests' algbw: of all ranks' parts, if there are parts
@@ -103,6 +105,7 @@ void visit_fields(Record& record, Visit visit) {
   visit("type", record.type);
   visit("algorithm", record.algorithm);
   visit("path", record.path);
+  visit("device", record.device);
   visit("compression", record.compression);
   visit("bytes", record.bytes);
   visit("bandwidth_bytes", record.bandwidth_bytes);

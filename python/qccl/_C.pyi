@@ -16,6 +16,7 @@ class GroupSpec:
         compression: str | None,
         error_feedback: bool,
         all_gather_compression: str | None,
+        may_gate: bool,
         trace_dump: str,
     ) -> None: ...
 

@@ -31,6 +31,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         compression=options.compression,
         error_feedback=options.error_feedback,
         all_gather_compression=options.all_gather_compression,
+        may_gate=os.environ.get("QCCL_STREAM_ORDER") == "gate",
         trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
     )
     if getattr(backend_options, "enable_reconfigure", False):

@@ -167,6 +167,7 @@ Status JobGroups::adopt_cost_environment(const GroupIdentity& group, std::option
   QCCL_ASSIGN(CostEnvironment cost_environment, parse_cost_environment(text));
   // Slices may differ without a reason to warn: hosts may have different numbers of cores.
   cost_environment_.slice_bytes = cost_environment.slice_bytes;
+  cost_environment_.device_slice_bytes = cost_environment.device_slice_bytes;
   if (text == to_text(cost_environment_)) return {};
   qccl::log(
       LogLevel::warning,

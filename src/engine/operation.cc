@@ -17,6 +17,13 @@ std::string rate_text(std::uint64_t bytes, Nanoseconds duration) {
   return rate < 1e6 ? fmt::format("{:.3g} Mbit/s", rate * 1e-3) : fmt::format("{:.3g} Gbit/s", rate * 1e-6);
 }
 
+std::string Operation::describe() const {
+  std::string text = call().describe();
+  const std::string place = describe_place(arguments());
+  if (!place.empty()) text.insert(text.size() - 1, ", " + place);
+  return text;
+}
+
 Failure Operation::unexpected(GroupRank peer, const std::string& what) const {
   return Failure(ErrorKind::corrupt_data, fmt::format("rank {} {}", group_.world_rank(peer), what));
 }
@@ -96,6 +103,7 @@ void describe_collective(OperationRecord& record, const CallArguments& arguments
   record.type = call.type;
   record.algorithm = call.algorithm;
   record.path = call.board ? DataPath::board : DataPath::frames;
+  record.device = describe_place(arguments);
   if (reduces_on_board(arguments)) record.path = DataPath::shared_buffer;
   record.compression = call.compression;
   record.bytes = elements_of(call, group) * element;

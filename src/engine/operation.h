@@ -119,8 +119,8 @@ class Operation : public PostedCall {
 
   // It goes through shared memory cells.
   virtual bool is_on_board() const { return false; }
-  // The call in words: see ResolvedCall::describe().
-  virtual std::string describe() const { return call().describe(); }
+  // The call in words: see ResolvedCall::describe(). Of a call on device memory also who computes.
+  virtual std::string describe() const;
   // Does what can be done now; true if anything moved. A failure ends the operation.
   virtual Result<bool> advance() = 0;
   virtual bool finished() const = 0;

@@ -75,6 +75,55 @@ TEST_P(DeviceLanes, every_codec_gives_the_bits_of_host_memory) {
   EXPECT_TRUE(has_launched());
 }
 
+TEST_P(DeviceLanes, a_call_and_its_log_say_who_computes) {
+  expect_success(2, [](Communicator& comm) {
+    comm.log().configure({.enabled = true});
+    const ProgramStream stream;
+    const auto say = [&](std::size_t count, CallOptions options) {
+      const DeviceBuffer memory(count * sizeof(float));
+      memory.write(stream, ByteVector(memory.bytes()));
+      options.stream = stream;
+      fake::hold(stream.handle());
+      const Work work = comm.all_reduce_async(memory.data(), memory.data(), count, DataType::float32, options);
+      const std::string call = comm.in_flight().at(0);
+      fake::release(stream.handle());
+      work.wait();
+      const std::string device = comm.log().read().records.back().device;
+      EXPECT_NE(call.find(", device memory, " + device + ") #"), std::string::npos) << call;
+      return device;
+    };
+    EXPECT_EQ(say(kCount, {}), "lanes");
+    EXPECT_EQ(say(100, {}), "staged: it is short");
+    EXPECT_EQ(say(kCount, {.keep_input = true}), "staged: it keeps its input");
+    EXPECT_EQ(say(kCount, {.algorithm = Algorithm::recursive_doubling}), "staged: kernels lack its algorithm or codec");
+    float on_host = 1;
+    comm.all_reduce(&on_host, &on_host, 1, DataType::float32);
+    EXPECT_EQ(comm.log().read().records.back().device, "");
+  });
+}
+
+// Frames are counted by their headers: half as long a slice is twice as many.
+TEST_P(DeviceLanes, slices_are_long_unless_their_size_is_given) {
+  const auto header_bytes = [this] {
+    std::uint64_t sent = 0;
+    expect_success(2, [&](Communicator& comm) {
+      const ProgramStream stream;
+      const DeviceBuffer memory(8 * kCount * sizeof(float));
+      memory.write(stream, ByteVector(memory.bytes()));
+      const std::uint64_t before = comm.traffic().header_bytes_sent;
+      const CallOptions options{.algorithm = Algorithm::sra, .stream = stream};
+      comm.all_reduce(memory.data(), memory.data(), 8 * kCount, DataType::float32, options);
+      if (comm.rank() == 0) sent = comm.traffic().header_bytes_sent - before;
+    });
+    return sent;
+  };
+  const std::uint64_t not_given = header_bytes();
+  setenv("QCCL_SLICE_BYTES", "131072", 1);
+  const std::uint64_t given = header_bytes();
+  unsetenv("QCCL_SLICE_BYTES");
+  EXPECT_GT(2 * given, 3 * not_given);
+}
+
 TEST_P(DeviceLanes, every_compressed_collective_gives_the_bits_of_host_memory) {
   expect_success(3, [](Communicator& comm) {
     BothMemories both(comm);

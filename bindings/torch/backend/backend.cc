@@ -26,6 +26,7 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, con
   share->trace = job->trace();
   share->trace_group = share->trace->add_group(spec.name, spec.global_ranks);
   share->timeout.set(group.timeout());
+  share->may_gate = spec.may_gate;
   constexpr int kKeyBits = 40;  // a group's operations in years
   share->first_completion_key = JobRegistry::instance().next_group() << kKeyBits;
   share->abort_group = [weak = std::weak_ptr(job), group](const std::string& reason) {
@@ -51,6 +52,7 @@ TorchCall merged(std::vector<TorchCall> calls) {
   TorchCall whole{c10d::OpType::COALESCED, "qccl:coalesced"};
   // Messages alone do not count as a collective, and no barrier waits for them.
   if (std::ranges::all_of(calls, &TorchCall::is_message)) whole.type = c10d::OpType::SEND;
+  whole.is_gated = true;
   Backend::Tensors outputs;
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -66,6 +68,7 @@ TorchCall merged(std::vector<TorchCall> calls) {
     append(whole.endings, call.endings);
     append(whole.earlier, call.earlier);
     append(whole.part_keys, call.part_keys);
+    whole.is_gated &= call.is_gated;
     whole.options.timeout = std::max(whole.options.timeout, call.options.timeout);
   }
   whole.outputs = {std::move(outputs)};
@@ -98,7 +101,7 @@ Backend::~Backend() {
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
   share_->timeout.set(timeout);
-  with_torch_errors([&] { groups_.set_timeout(share_->timeout.now()); });
+  with_torch_errors([&] { share_->timeout.apply_change([&](auto changed) { groups_.set_timeout(changed); }); });
 }
 
 void Backend::set_compression(const Compression& compression) {
@@ -138,7 +141,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  .name = options ? options->group_name : options_->group_name + "/split",
                  .compression = groups_.compression(),
                  .error_feedback = keeps_feedback_,
-                 .all_gather_compression = all_gather_compression_};
+                 .all_gather_compression = all_gather_compression_,
+                 .may_gate = share_->may_gate};
   for (const int rank : ranks) {
     require(rank >= 0 && rank < getSize(), "split", "rank ", rank, " is no rank of a group of ", getSize());
     spec.global_ranks.push_back(
@@ -151,7 +155,11 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const c10::intrusive_ptr<Options>& options, const int& rank,
                                                  const int& size) {
-  GroupSpec spec{.store = store, .rank = rank, .size = size, .name = options ? options->group_name : "merged"};
+  GroupSpec spec{.store = store,
+                 .rank = rank,
+                 .size = size,
+                 .name = options ? options->group_name : "merged",
+                 .may_gate = share_->may_gate};
   spec.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
   if (options) spec.timeout = options->timeout;
@@ -194,16 +202,25 @@ Backend::WorkList Backend::unfinished_works() {
   return unfinished;
 }
 
+void set_stream(TorchCall& call, const Communicator& group, const WorkShare& share) {
+  call.options.stream = call.stream();
+  if (!call.options.stream || !share.may_gate || share.failed_on_stream) return;
+  const int device = call.options.stream->device;
+  call.is_gated = with_torch_errors([&] { return group.stream_order(device); }) == StreamOrder::gate;
+}
+
 Backend::WorkPointer Backend::start(TorchCall call) {
   if (auto ended = estimate(call)) return ended;
   if (auto part = coalesce(call)) return part;
-  with_torch_errors([&] { groups_.set_timeout(share_->timeout.now()); });  // an extension may have begun or ended
+  // An extension may have begun or ended.
+  with_torch_errors([&] { share_->timeout.apply_change([&](auto changed) { groups_.set_timeout(changed); }); });
   const bool is_message = call.is_message();
-  const bool asynchronous = call.is_asynchronous();
+  const bool asynchronous = call.is_asynchronous;
+  const bool outlives_wait = asynchronous || call.ends_on_streams();
   // Messages from callbacks use the group itself, so they match messages from the program.
   const Communicator group = with_torch_errors([&] { return is_message ? group_ : groups_.for_this_thread(); });
   // A callback runs beside the program, so even a call it waits for counts as in flight.
-  const bool in_flight = asynchronous || CompletionOrder::inside_callback();
+  const bool in_flight = outlives_wait || CompletionOrder::inside_callback();
   if (call.type == c10d::OpType::BARRIER) {
     call.earlier = unfinished_works();
     std::erase_if(call.earlier, [](const auto& work) { return c10d::isP2POp(work->retrieveOpType()); });
@@ -225,11 +242,8 @@ Backend::WorkPointer Backend::start(TorchCall call) {
     }
     if (in_flight) in_flight_.emplace_back(work);
   }
-  if (asynchronous) {
-    work->complete_from_pool();
-  } else {
-    work->wait();
-  }
+  if (outlives_wait) work->complete_from_pool();
+  if (!asynchronous) work->wait();
   return work;
 }
 

@@ -51,6 +51,9 @@ class FeedbackByAddress {
   std::list<Item> items_;  // most recently used first
 };
 
+// The current stream of its tensors' device, and whether such streams wait for the group's calls.
+void set_stream(TorchCall& call, const Communicator& group, const WorkShare& share);
+
 class Backend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -201,11 +204,12 @@ class Backend final : public c10d::Backend {
                       const TorchOptions& torch_options) const {
     TorchCall call{type, title, std::move(inputs), std::move(outputs)};
     call.options.log_name = log_caller();
-    call.options.awaited = !torch_options.asyncOp;
+    call.is_asynchronous = torch_options.asyncOp;
     if (torch_options.timeout != c10d::kUnsetTimeout) {
       call.options.timeout = torch_options.timeout + share_->timeout.extension();
     }
-    call.options.stream = call.stream();
+    set_stream(call, group_, *share_);
+    call.options.awaited = !call.is_asynchronous && !call.is_gated;
     return call;
   }
 

@@ -19,7 +19,7 @@ namespace {
 MessageOptions message_options(const char* operation, int tag, const TorchCall& call) {
   require(tag >= 0 && tag < Backend::kReservedTags, operation, "the tag must be from 0 to ", Backend::kReservedTags - 1,
           ", it is ", tag);
-  return {.tag = tag, .log_name = log_caller(), .stream = call.stream()};
+  return {.tag = tag, .log_name = log_caller(), .stream = call.options.stream};
 }
 
 // ---- The monitored barrier
@@ -183,6 +183,7 @@ Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = only(tensors, "send");
   check_readable(tensor, "send");
   TorchCall call{c10d::OpType::SEND, "qccl:send", tensors, {tensors}};
+  set_stream(call, group_, *share_);
   call.peer = to;
   const at::Tensor memory = call.memory.read(tensors);
   const Elements elements = elements_of(memory);
@@ -201,6 +202,7 @@ Backend::WorkPointer Backend::receive(Tensors& tensors, int from, int tag) {
                  any ? "qccl:recvAnySource" : "qccl:recv",
                  tensors,
                  {tensors}};
+  set_stream(call, group_, *share_);
   call.peer = from;
   const at::Tensor memory = call.memory.write(tensors);
   const Elements elements = elements_of(memory);

@@ -58,6 +58,7 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
   const at::Tensor memory = call.memory.update(part.tensor);
   options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
+  if (!options.error_feedback.is_none()) call.is_gated = false;  // the next call with it is to be made after this one
   void* const data = memory.mutable_data_ptr();
   call.post(&Communicator::all_reduce_async, {data, data, elements.count_in(memory)}, elements.type, options);
 }

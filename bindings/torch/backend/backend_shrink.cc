@@ -47,7 +47,8 @@ c10::intrusive_ptr<Backend> Backend::successor(const c10::intrusive_ptr<Options>
                  .name = living.name(),
                  .compression = groups_.compression(),
                  .error_feedback = keeps_feedback_,
-                 .all_gather_compression = all_gather_compression_};
+                 .all_gather_compression = all_gather_compression_,
+                 .may_gate = share_->may_gate};
   for (const int member : members) {
     // torch numbers the ranks of a default group anew.
     const auto global = options_->global_ranks_in_group.at(static_cast<std::size_t>(member));

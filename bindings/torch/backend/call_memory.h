@@ -185,6 +185,8 @@ class CallMemory {
     for (const c10::Stream& stream : streams) stream.synchronize();
   }
 
+  bool has_copies() const { return !copies_.empty(); }
+
   // Takes over the tensors and copies of `other`.
   void absorb(CallMemory&& other) {
     std::move(other.held_.begin(), other.held_.end(), std::back_inserter(held_));

@@ -45,6 +45,7 @@ GroupSpec make_spec(const py::kwargs& fields) {
   take("global_ranks", spec.global_ranks);
   take("name", spec.name);
   take("error_feedback", spec.error_feedback);
+  take("may_gate", spec.may_gate);
   take("trace_dump", spec.trace_dump);
   spec.size = static_cast<int>(spec.global_ranks.size());
   if (const auto ms = fields["timeout_ms"].cast<std::optional<std::int64_t>>()) {

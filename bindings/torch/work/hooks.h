@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -26,6 +27,7 @@ class Hooks {
   bool add(std::int64_t id, Hook hook) {
     auto held = std::make_shared<const Hook>(std::move(hook));
     const std::lock_guard lock(mutex_);
+    is_empty_ = false;
     return hooks_.emplace(id, std::move(held)).second;
   }
   // Does nothing if there is none of that number.
@@ -36,9 +38,11 @@ class Hooks {
     if (found == hooks_.end()) return;
     held = std::move(found->second);
     hooks_.erase(found);
+    is_empty_ = hooks_.empty();
   }
   // Runs all hooks in the order of their numbers. One that throws becomes a warning, and the next one runs.
   void run(const Arguments&... arguments) const {
+    if (is_empty_) return;
     for (const auto& hook : all()) {
       try {
         (*hook)(arguments...);
@@ -56,6 +60,7 @@ class Hooks {
     return hooks;
   }
 
+  std::atomic<bool> is_empty_ = true;  // changes with mutex_
   mutable std::mutex mutex_;
   std::map<std::int64_t, std::shared_ptr<const Hook>> hooks_;  // guarded by mutex_
 };

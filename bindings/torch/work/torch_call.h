@@ -40,13 +40,22 @@ struct TorchCall {
   std::vector<c10::intrusive_ptr<CollectiveWork>> earlier = {};  // a barrier also waits for these
   std::vector<std::uint64_t> part_keys = {};                     // of its parts' Works, if it was coalesced
 
+  bool is_asynchronous = true;
+  bool is_gated = false;  // streams are to wait for it, if they can; else the host waits
+
   bool is_message() const { return c10d::isP2POp(type); }
-  bool is_asynchronous() const { return !options.awaited; }
+  // The host has nothing to do or to tell once its operations have ended.
+  bool ends_on_streams() const {
+    return is_gated && later_post == nullptr && endings.empty() && !memory.has_copies() &&
+           type != c10d::OpType::BARRIER && type != c10d::OpType::RECVANYSOURCE;
+  }
   // Of the device that its tensors are on.
-  std::optional<DeviceStream> stream() const {
-    std::vector<at::Tensor> all = inputs;
-    for (const auto& list : outputs) all.insert(all.end(), list.begin(), list.end());
-    return stream_of(all, title);
+  std::optional<DeviceStream> stream() const { return stream_of_device(device()); }
+  // Empty if it has no tensors. ValueError if they are on several.
+  std::optional<c10::Device> device() const {
+    std::optional<c10::Device> device = device_of(inputs, title);
+    for (const auto& list : outputs) device = device_of(list, title, device);
+    return device;
   }
   std::chrono::milliseconds timeout() const { return options.timeout.value_or(c10d::kUnsetTimeout); }
 

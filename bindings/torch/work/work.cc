@@ -2,6 +2,8 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
@@ -47,16 +49,24 @@ std::string text_of(const std::exception_ptr& failure) {
   }
 }
 
-// The devices of the outputs, without the CPU.
+// Without the CPU.
+void add_devices(const std::vector<at::Tensor>& tensors, std::vector<c10::Device>& devices) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.is_cpu()) continue;
+    if (std::ranges::find(devices, tensor.device()) == devices.end()) devices.push_back(tensor.device());
+  }
+}
+
 std::vector<c10::Device> devices_of(const TorchCall& call) {
   std::vector<c10::Device> devices;
-  for (const auto& list : call.outputs) {
-    for (const at::Tensor& tensor : list) {
-      const c10::Device device = tensor.device();
-      if (!device.is_cpu() && std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
-    }
-  }
+  add_devices(call.inputs, devices);
+  for (const auto& list : call.outputs) add_devices(list, devices);
   return devices;
+}
+
+c10::IValue value_of(const TorchCall& call) {
+  if (call.outputs.size() > 1) return c10::IValue(call.outputs);
+  return c10::IValue(call.outputs.empty() ? std::vector<at::Tensor>{} : call.outputs.front());
 }
 
 // Copies the results of a call whose operations have ended.
@@ -87,6 +97,8 @@ c10d::ErrorType error_type(ErrorKind kind) {
 
 // Several operations are one group of the library (group_start() to group_end()).
 void PostedOperations::post(TorchCall& call, Communicator group) {
+  devices_ = devices_of(call);
+  end_on_streams_ = call.ends_on_streams();
   first_ = with_torch_errors([&] {
     if (call.posts.size() == 1) return call.posts.front()(group);
     group.group_start();
@@ -108,6 +120,41 @@ void PostedOperations::wait(std::chrono::milliseconds timeout) {
   };
   wait_for(first_);
   if (post_later()) wait_for(*later_);
+}
+
+void PostedOperations::note_failure(const std::shared_ptr<WorkShare>& share) const {
+  if (!end_on_streams_) return;
+  first_.notify([first = first_, share] {
+    if (first.error()) share->failed_on_stream = true;
+  });
+}
+
+void PostedOperations::block(const std::vector<c10::Stream>& streams) const {
+  with_torch_errors([&] {
+    for (const c10::Stream& stream : streams) first_.block({stream.device_index(), stream.native_handle()});
+  });
+}
+
+void PostedOperations::block_current_streams() const {
+  std::vector<c10::Stream> streams;
+  for (const c10::Device device : devices_) {
+    streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  block(streams);
+}
+
+void PostedOperations::complete(c10::ivalue::Future& future, const c10::IValue& value) const {
+  std::vector<c10::Stream> streams;
+  for (const c10::Device device : devices_) {
+    streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+  }
+  try {
+    block(streams);
+  } catch (const std::exception&) {
+    return future.setError(std::current_exception());
+  }
+  const c10::MultiStreamGuard guard(streams);
+  future.markCompleted(value);
 }
 
 bool PostedOperations::post_later() {
@@ -152,6 +199,7 @@ CollectiveWork::CollectiveWork(int rank, TorchCall call, std::shared_ptr<WorkSha
 
 void CollectiveWork::post(const Communicator& group, std::uint64_t sequence) {
   operations_.post(call_, group);
+  operations_.note_failure(share_);
   timeout_extension_ = share_->timeout.claim();
   sequence_ = sequence;
   trace_handle_ = share_->trace->begin(share_->trace_group, traced(call_, operations_, sequence));
@@ -226,6 +274,10 @@ void CollectiveWork::run_hooks(bool group_failed) const {
 // ---- torch's queries
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  if (operations_.end_on_streams() && timeout == kNoTimeout && !has_results_) {
+    operations_.block_current_streams();
+    return true;
+  }
   if (!has_results_) operations_.wait(timeout);
   complete();
   if (end_.failure) std::rethrow_exception(end_.failure);
@@ -245,7 +297,9 @@ std::vector<at::Tensor> CollectiveWork::result() {
 c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFuture() {
   c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
   if (call_.outputs.size() > 1) type = c10::ListType::create(type);
-  return value_.get(type, devices_of(call_), has_results_, [this](auto& future) { complete_value(future); });
+  return value_.get(
+      type, operations_.devices(), has_results_, [this](auto& future) { complete_value(future); },
+      operations_.end_on_streams());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFutureResult() {
@@ -253,13 +307,9 @@ c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFutureResult() {
 }
 
 void CollectiveWork::complete_value(c10::ivalue::Future& future) const {
-  if (end_.failure) {
-    future.setError(end_.failure);
-  } else if (call_.outputs.size() > 1) {
-    future.markCompleted(c10::IValue(call_.outputs));
-  } else {
-    future.markCompleted(c10::IValue(call_.outputs.empty() ? std::vector<at::Tensor>{} : call_.outputs.front()));
-  }
+  if (operations_.end_on_streams() && !has_results_) return operations_.complete(future, value_of(call_));
+  if (end_.failure) return future.setError(end_.failure);
+  future.markCompleted(value_of(call_));
 }
 
 void CollectiveWork::complete_result(c10::ivalue::Future& future) const {

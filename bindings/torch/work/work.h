@@ -3,6 +3,9 @@
 //
 // wait() drives the library's progress in the calling thread. The first thread that notices the end, a waiting thread
 // or one of the completion pool, completes the future. It does so before wait() returns or isCompleted() returns true.
+//
+// Of a call that ends on streams (TorchCall::ends_on_streams()), wait() and the future only make streams wait. A
+// failure that comes later is known to exception() and the group.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -35,6 +38,8 @@ struct CallEnd {
   std::chrono::steady_clock::time_point at{};
 };
 
+struct WorkShare;
+
 // A call's operations in the library. The thread that sees the first one end posts the call's later operation, if it
 // has one. Thread-safe after post().
 class PostedOperations {
@@ -43,6 +48,17 @@ class PostedOperations {
   void post(TorchCall& call, Communicator group);
   // Returns when the operations have ended, with or without success. Throws only if `timeout` passes first.
   void wait(std::chrono::milliseconds timeout);
+
+  // Of the call's tensors, without the CPU.
+  const std::vector<c10::Device>& devices() const { return devices_; }
+  // TorchCall::ends_on_streams()
+  bool end_on_streams() const { return end_on_streams_; }
+  // If they do, sets failed_on_stream where they fail, before a stream that waits for them goes on.
+  void note_failure(const std::shared_ptr<WorkShare>& share) const;
+  // Makes the devices' current streams wait for them. Throws torch's exceptions.
+  void block_current_streams() const;
+  // Gives the future its value, for those who wait for the streams of torch's pool on which it records its events.
+  void complete(c10::ivalue::Future& future, const c10::IValue& value) const;
   // Call it when the first operations have ended. Returns whether there is a later one.
   bool post_later();
   // Calls `ended` once the operations posted last have ended, in the thread that ends them.
@@ -57,7 +73,11 @@ class PostedOperations {
   }
 
  private:
+  void block(const std::vector<c10::Stream>& streams) const;
+
   qccl::Work first_;
+  std::vector<c10::Device> devices_;
+  bool end_on_streams_ = false;
   mutable std::mutex mutex_;  // guards the members below; never taken with the interpreter's lock held
   TorchCall::Post later_post_;
   std::optional<Communicator> group_;  // for later_post_; unset once that was called
@@ -71,14 +91,14 @@ class LazyFuture {
   using Future = c10::ivalue::Future;
   using Complete = std::function<void(Future&)>;
 
-  // Makes the future on the first call, and completes it then if `has_value`.
+  // Makes the future on the first call, and completes it then if `has_value` or `is_early`.
   // `devices`: of the tensors in its value, without the CPU.
   c10::intrusive_ptr<Future> get(const c10::TypePtr& type, std::vector<c10::Device> devices,
-                                 const std::atomic<bool>& has_value, const Complete& complete) {
+                                 const std::atomic<bool>& has_value, const Complete& complete, bool is_early = false) {
     const std::lock_guard lock(mutex_);
     if (!future_) {
       future_ = c10::make_intrusive<Future>(type, std::move(devices));
-      is_given_ = has_value;
+      is_given_ = has_value || is_early;
       if (is_given_) complete(*future_);
     }
     return future_;
@@ -122,7 +142,9 @@ struct WorkShare {
   std::function<void(const std::string& reason)> abort_group;
   std::atomic<c10d::ErrorType> first_error = c10d::ErrorType::SUCCESS;
   CallTimeout timeout;
-  Hooks<> failure_hooks;  // run once, when the group's first failure is seen
+  bool may_gate = false;                      // streams wait for calls on a device, where they can
+  std::atomic<bool> failed_on_stream{false};  // a stream went on after a failure: later calls raise it on the host
+  Hooks<> failure_hooks;                      // run once, when the group's first failure is seen
   // Run for every operation that succeeded, with its Work's getCompletionKey() and milliseconds.
   Hooks<std::uint64_t, float> completion_hooks;
   std::uint64_t first_completion_key = 0;  // of the group; no other group of the process has its keys

@@ -107,14 +107,14 @@ Result<MemoryKind> DeviceStaging::kind_of(const DeviceStream& stream, std::span<
 }
 
 Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
-                                                   MemoryKind kind, std::size_t lane_bytes) {
+                                                   MemoryKind kind, const engine::LaneMemory& lanes) {
   QCCL_ASSIGN(engine::StagingDevice* const staging, open(stream.device));
   QCCL_ASSIGN(engine::StagedCallPtr call, staging->take());
   auto use = engine::StagedMemory::Use::where_it_lies;
   if (kind == MemoryKind::device) {
-    use = lane_bytes > 0 ? engine::StagedMemory::Use::lanes : engine::StagedMemory::Use::shadow;
+    use = lanes.bytes > 0 ? engine::StagedMemory::Use::lanes : engine::StagedMemory::Use::shadow;
   }
-  QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, use, lane_bytes));
+  QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, use, lanes));
   return call;
 }
 

@@ -44,7 +44,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   Result<engine::MemoryKind> kind_of(const DeviceStream& stream, std::span<const UsedBuffer> buffers);
   // The device's part of a call that is about to be posted: see StagedCall::begin(). Throws std::bad_alloc.
   Result<engine::StagedCallPtr> begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
-                                      engine::MemoryKind kind, std::size_t lane_bytes = 0);
+                                      engine::MemoryKind kind, const engine::LaneMemory& lanes = {});
 
   // Those of the device; null where streams don't wait at gates: because QCCL_STREAM_ORDER says so, or because the
   // device has none.

@@ -84,6 +84,7 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
   CostEnvironment cost_environment;
   cost_environment.tcp_inside = options.transport == TransportChoice::tcp;
   cost_environment.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
+  cost_environment.device_slice_bytes = options.slice_bytes.value_or(kLongSliceBytes);
   cost_environment.most_window_bytes = options.window_bytes.value_or(plan::kMostWindowBytes);
   if (options.sites) {
     QCCL_TRY(parse_sites(*options.sites));
@@ -101,12 +102,13 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
 }
 
 std::string to_text(const CostEnvironment& cost_environment) {
-  return fmt::format("inside {}\npaced {}\nrate {}\nslice {}\nwindow {}\ncores {}\nmachines {}\nsites {}\n{}",
-                     cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
-                     cost_environment.rate_is_given ? "given" : "learned", cost_environment.slice_bytes,
-                     cost_environment.most_window_bytes, cost_environment.shared_cores,
-                     cost_environment.one_machine ? "one" : "several", cost_environment.sites,
-                     plan::to_text(cost_environment.profile));
+  return fmt::format(
+      "inside {}\npaced {}\nrate {}\nslice {}\ndevice slice {}\nwindow {}\ncores {}\nmachines {}\nsites {}\n{}",
+      cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
+      cost_environment.rate_is_given ? "given" : "learned", cost_environment.slice_bytes,
+      cost_environment.device_slice_bytes, cost_environment.most_window_bytes, cost_environment.shared_cores,
+      cost_environment.one_machine ? "one" : "several", cost_environment.sites,
+      plan::to_text(cost_environment.profile));
 }
 
 Result<CostEnvironment> parse_cost_environment(std::string_view text) {
@@ -114,6 +116,7 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
   const auto paced = parse_number<double>(take_value(text, "paced "));
   const std::string_view rate = take_value(text, "rate ");
   const auto slice = parse_number<std::size_t>(take_value(text, "slice "));
+  const auto device_slice = parse_number<std::size_t>(take_value(text, "device slice "));
   const auto window = parse_number<std::uint64_t>(take_value(text, "window "));
   const auto cores = parse_number<int>(take_value(text, "cores "));
   const std::string_view machines = take_value(text, "machines ");
@@ -121,7 +124,8 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
   auto profile = plan::parse_profile(text);
   const bool has_words = (inside == "tcp" || inside == "shm") && (rate == "given" || rate == "learned") &&
                          (machines == "one" || machines == "several") && parse_sites(sites).ok();
-  const bool has_numbers = paced && slice && window && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
+  const bool has_slices = slice && device_slice && *slice > 0 && *device_slice > 0;
+  const bool has_numbers = paced && has_slices && window && cores && *paced >= 0 && *cores >= 0;
   if (!has_words || !has_numbers || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
@@ -129,6 +133,7 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
                          .tcp_inside = inside == "tcp",
                          .paced_rate = *paced,
                          .slice_bytes = *slice,
+                         .device_slice_bytes = *device_slice,
                          .most_window_bytes = *window,
                          .shared_cores = *cores,
                          .one_machine = machines == "one",

@@ -23,6 +23,7 @@ struct CostEnvironment {
   bool tcp_inside = false;  // QCCL_TRANSPORT=tcp: loopback instead of shared memory
   double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: not paced
   std::size_t slice_bytes = kDefaultSliceBytes;
+  std::size_t device_slice_bytes = kLongSliceBytes;          // of device memory: fewer launches
   std::uint64_t most_window_bytes = plan::kMostWindowBytes;  // QCCL_WINDOW_BYTES
   int shared_cores = 0;        // of rank 0's machine, if its ranks are more; 0: each rank has a core of its own
   bool one_machine = false;    // all ranks are on rank 0's machine; hosts are containers on it

@@ -55,7 +55,7 @@ std::optional<MappedRegions::Match> MappedRegions::find(const void* begin, std::
 
 CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const GroupAgreement& agreement)
     : group_(group),
-      staging_(group, context.call_memory()),
+      staging_(group, context.call_memory(), context.groups().cost_environment().device_slice_bytes),
       log_(context.log()),
       algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.distance),
       timeout_(context.settings().options.timeout) {

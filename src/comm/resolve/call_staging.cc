@@ -52,28 +52,35 @@ engine::StagedBuffers CallStaging::used_buffers(const CollectiveCall& call, cons
           .output_bytes = engine::output_elements(resolved, world, group_.rank) * element};
 }
 
-// Plans that add all parts at one place have a device read and write each element once. Long slices are fewer launches.
+// Plans that add all parts at one place have a device read and write each element once.
 void CallStaging::place(const CollectiveCall& call, ResolvedCall& resolved, bool may_choose) const {
   resolved.memory = take_or_throw(devices_.kind_of(*call.options.stream, named(used_buffers(call, resolved))),
                                   to_string(call.collective));
   if (resolved.memory != MemoryKind::device) return;
-  if (resolved.slice_bytes == kDefaultSliceBytes) resolved.slice_bytes = kLongSliceBytes;
+  resolved.slice_bytes = slice_bytes_;
   const bool is_long = resolved.count * element_bytes(resolved.type) > kStagedBytes;
   const bool has_choice = may_choose && plan::has_algorithm(resolved.collective, Algorithm::sra);
   if (has_choice && is_long && resolved.algorithm != Algorithm::hierarchical) resolved.algorithm = Algorithm::sra;
 }
 
 void CallStaging::stage(CallArguments& arguments, const CollectiveCall& call) const {
-  const ResolvedCall& resolved = arguments.plan->call();
-  const Buffers buffers = used_buffers(call, resolved);
-  const bool is_long = std::max(buffers.input_bytes, buffers.output_bytes) > kStagedBytes;
-  const bool may_have_lanes = resolved.memory == MemoryKind::device && is_long && !call.options.keep_input;
+  const Buffers buffers = used_buffers(call, arguments.plan->call());
+  const MemoryKind kind = arguments.plan->call().memory;
   const std::string_view name = to_string(call.collective);
-  std::size_t lane_bytes = may_have_lanes ? engine::device_lane_bytes(*arguments.plan, group_.size()) : 0;
-  if (lane_bytes > 0 && arguments.feedback != nullptr) {
-    if (!take_or_throw(devices_.move(*arguments.feedback, *call.options.stream), name)) lane_bytes = 0;
+  engine::LaneMemory lanes;
+  if (kind == MemoryKind::device) lanes = lane_memory(arguments, call, buffers);
+  if (lanes.bytes > 0 && arguments.feedback != nullptr) {
+    const bool moved = take_or_throw(devices_.move(*arguments.feedback, *call.options.stream), name);
+    if (!moved) lanes = {0, "its error feedback stays in host memory"};
   }
-  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, resolved.memory, lane_bytes), name));
+  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, kind, lanes), name));
+}
+
+engine::LaneMemory CallStaging::lane_memory(const CallArguments& arguments, const CollectiveCall& call,
+                                            const Buffers& buffers) const {
+  if (std::max(buffers.input_bytes, buffers.output_bytes) <= kStagedBytes) return {0, "it is short"};
+  if (call.options.keep_input) return {0, "it keeps its input"};
+  return {engine::device_lane_bytes(*arguments.plan, group_.size()), "kernels lack its algorithm or codec"};
 }
 
 void CallStaging::bring_home(internal::FeedbackState& feedback, const CollectiveCall& call) const {

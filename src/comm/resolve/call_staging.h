@@ -1,6 +1,7 @@
 // The memory of a group's calls: copies of those that name a stream, and of inputs to be kept.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "comm/context.h"
@@ -12,9 +13,9 @@ namespace qccl::comm {
 // Throws Error, naming the group, if the call's buffers or its stream are wrong. Thread-safe.
 class CallStaging {
  public:
-  // Both outlive the object.
-  CallStaging(const GroupIdentity& group, CallMemory& memory)
-      : group_(group), devices_(*memory.devices), kept_inputs_(memory.kept_inputs) {}
+  // `slice_bytes`: of calls on device memory. The others outlive the object.
+  CallStaging(const GroupIdentity& group, CallMemory& memory, std::size_t slice_bytes)
+      : group_(group), devices_(*memory.devices), kept_inputs_(memory.kept_inputs), slice_bytes_(slice_bytes) {}
 
   // Completes the call for the memory of its buffers. `may_choose`: nobody asked for its algorithm.
   void place(const CollectiveCall& call, engine::ResolvedCall& resolved, bool may_choose) const;
@@ -30,6 +31,9 @@ class CallStaging {
  private:
   using Buffers = engine::StagedBuffers;
 
+  // Of a call on device memory.
+  engine::LaneMemory lane_memory(const engine::CallArguments& arguments, const CollectiveCall& call,
+                                 const Buffers& buffers) const;
   Buffers used_buffers(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
   template <class T>
   T take_or_throw(Result<T> result, std::string_view operation) const;
@@ -37,6 +41,7 @@ class CallStaging {
   const GroupIdentity& group_;
   DeviceStaging& devices_;
   engine::KeptPool& kept_inputs_;
+  const std::size_t slice_bytes_;
 };
 
 }  // namespace qccl::comm

@@ -274,6 +274,11 @@ const void* device_of_lanes(const StagedCall& staged);
 inline const void* device_of_lanes(const CallArguments& arguments) {
   return arguments.staged == nullptr ? nullptr : device_of_lanes(*arguments.staged);
 }
+// See StagedCall::describe_place(); "" of a call on host memory.
+std::string describe_place(const StagedCall& staged);
+inline std::string describe_place(const CallArguments& arguments) {
+  return arguments.staged == nullptr ? "" : describe_place(*arguments.staged);
+}
 inline bool has_device_lanes(const CallArguments& arguments) { return device_of_lanes(arguments) != nullptr; }
 
 // MappedOperation runs it.

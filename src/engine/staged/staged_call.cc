@@ -24,9 +24,12 @@ StagedCall::StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event
     : home_(home), event_(std::move(event)), jobs_(home.launcher()) {}
 
 Status StagedCall::begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use,
-                         std::size_t lane_bytes) {
-  const bool lacks_kernels = use == StagedMemory::Use::lanes && !home_.has_kernels();
-  memory_.take(home_.shadows(), home_.device(), buffers, lacks_kernels ? StagedMemory::Use::shadow : use, lane_bytes);
+                         const LaneMemory& lanes) {
+  if (use == StagedMemory::Use::lanes && !home_.has_kernels()) {
+    memory_.take(home_.shadows(), home_.device(), buffers, StagedMemory::Use::shadow, {0, "the device has no kernels"});
+  } else {
+    memory_.take(home_.shadows(), home_.device(), buffers, use, lanes);
+  }
   QCCL_TRY(device::check_not_capturing(home_.device(), caller));
   QCCL_TRY(event_->record(caller));
   state_ = State::awaits_caller;
@@ -122,6 +125,7 @@ const char* StagedCall::awaited() const {
   }
 }
 
+std::string describe_place(const StagedCall& staged) { return staged.memory().describe_place(); }
 const void* device_of_lanes(const StagedCall& staged) { return staged.has_lanes() ? &staged.home() : nullptr; }
 
 void StagedCallReturn::operator()(StagedCall* call) const {

@@ -43,9 +43,9 @@ class StagedCall {
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  // Records the caller's stream as it is now. `lane_bytes`: the pinned memory that lanes on the device need; without
-  // kernels or memory for them the call runs on a shadow. Throws std::bad_alloc.
-  Status begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use, std::size_t lane_bytes = 0);
+  // Records the caller's stream as it is now. Without kernels or memory for the lanes the call runs on a shadow. Throws
+  // std::bad_alloc.
+  Status begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use, const LaneMemory& lanes = {});
   const StagedMemory& memory() const { return memory_; }
   bool has_lanes() const { return memory_.use() == StagedMemory::Use::lanes; }
   // The device's work for the lanes.

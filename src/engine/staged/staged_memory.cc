@@ -17,15 +17,17 @@ bool overlap(const StagedBuffers& buffers) {
 }  // namespace
 
 void StagedMemory::take(ShadowPool& pool, const device::Device& device, const StagedBuffers& buffers, Use use,
-                        std::size_t lane_bytes) {
+                        const LaneMemory& lanes) {
   use_ = use;
+  why_shadow_ = lanes.why_not;
   caller_ = buffers;
   used_ = buffers;
   if (use == Use::lanes) {
-    shadow_ = pool.take(device, lane_bytes);
+    shadow_ = pool.take(device, lanes.bytes);
     if (shadow_.pinned != nullptr) return;
     pool.give_back(release());
     use_ = Use::shadow;
+    why_shadow_ = "there is no pinned memory for lanes (QCCL_PINNED_LIMIT)";
   }
   if (use_ == Use::shadow) make_shadow(pool, device);
 }
@@ -46,6 +48,12 @@ void StagedMemory::make_shadow(ShadowPool& pool, const device::Device& device) {
   shadow_ = pool.take(device, bytes);
   used_.input = shadow_.data() + input_at_;
   used_.output = shadow_.data() + output_at;
+}
+
+std::string StagedMemory::describe_place() const {
+  if (use_ == Use::where_it_lies) return "";
+  if (use_ == Use::lanes) return "lanes";
+  return *why_shadow_ == '\0' ? "staged" : std::string("staged: ") + why_shadow_;
 }
 
 Status StagedMemory::copy_in(device::Stream& stream) const {

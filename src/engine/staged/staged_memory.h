@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "engine/staged/shadow_pool.h"
 
@@ -15,6 +16,12 @@ struct StagedBuffers {
   std::size_t output_bytes = 0;
 };
 
+// The pinned host memory that lanes on a device need, or in words why the host computes instead.
+struct LaneMemory {
+  std::size_t bytes = 0;
+  const char* why_not = "";
+};
+
 // The default has no buffers.
 class StagedMemory {
  public:
@@ -26,11 +33,13 @@ class StagedMemory {
 
   // Throws std::bad_alloc. Lanes without pinned memory for them become a shadow.
   void take(ShadowPool& pool, const device::Device& device, const StagedBuffers& buffers, Use use,
-            std::size_t lane_bytes);
+            const LaneMemory& lanes);
   // The shadow, for the pool that it came from.
   Shadow release();
 
   Use use() const { return use_; }
+  // "lanes", or "staged: the device has no kernels"; "" of buffers that no device copies.
+  std::string describe_place() const;
   // What the operation reads and writes.
   const std::byte* input() const { return used_.input; }
   std::byte* output() const { return used_.output; }
@@ -48,6 +57,7 @@ class StagedMemory {
   void make_shadow(ShadowPool& pool, const device::Device& device);
 
   Use use_ = Use::where_it_lies;
+  const char* why_shadow_ = "";  // "": nobody asked for lanes
   StagedBuffers caller_;
   StagedBuffers used_;
   Shadow shadow_;

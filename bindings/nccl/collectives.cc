@@ -86,7 +86,7 @@ Checked check(const Call& call, const ncclComm& comm, const Communicator& group)
 ncclResult_t run(const Call& call) {
   return guarded([&] {
     const CommPtr comm = find(call.comm);
-    Checked checked = check(call, *comm, comm->group());
+    Checked checked = check(call, *comm, comm->group_for_operation());
     if (call.count == 0) return ncclSuccess;
     checked.options.stream = stream_of(*comm, call.stream, {checked.input, checked.output});
     submit({.comm = comm,

@@ -100,6 +100,13 @@ Communicator ncclComm::group() const {
   return group;
 }
 
+Communicator ncclComm::group_for_operation() const {
+  Communicator group = this->group();
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error(*failure_);
+  return group;
+}
+
 void ncclComm::fail(const ErrorInfo& error) {
   const std::lock_guard lock(mutex_);
   if (!failure_) failure_ = error;

@@ -51,7 +51,9 @@ struct ncclComm {
 
   // The group. Throws misuse while it is being made and once it is finalized or revoked, or the failure of its making.
   qccl::Communicator group() const;
-  // The same, but of a revoked communicator too.
+  // The same for an operation; throws the failure of an earlier one as well.
+  qccl::Communicator group_for_operation() const;
+  // As group(), but of a revoked communicator too.
   qccl::Communicator group_to_shrink() const;
 
   // A failure of one of its operations.

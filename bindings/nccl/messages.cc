@@ -35,7 +35,7 @@ void warn_outside_of_groups() {
 ncclResult_t run(const Message& message) {
   return guarded([&] {
     const CommPtr comm = find(message.comm);
-    const Communicator own = comm->group();
+    const Communicator own = comm->group_for_operation();
     const DataType type = type_of(message.type, false);
     if (message.peer < 0 || message.peer >= own.size()) {
       refuse_argument("peer " + std::to_string(message.peer) + " of " + std::to_string(own.size()) + " ranks");

@@ -135,6 +135,24 @@ TEST(Errors, of_ranks_that_make_different_calls_name_both) {
   });
 }
 
+// The call has returned long before it fails.
+TEST(Errors, of_a_call_that_a_stream_waits_for_are_there_when_the_stream_goes_on) {
+  ::setenv("QCCL_TIMEOUT", "0.3", 1);
+  std::latch has_ended(1);
+  run_ranks_as_threads(2, [&](ncclComm_t comm, int rank) {
+    if (rank == 1) return has_ended.wait();
+    Side side(Where::device);
+    int* const value = side.make(std::vector<int>{1});
+    EXPECT_NCCL(ncclRecv(value, 1, ncclInt32, 1, comm, side.stream()));
+    EXPECT_EQ(side.read(value, 1), std::vector<int>{-1});
+    EXPECT_EQ(state_of(comm), ncclSystemError);
+    EXPECT_NE(last_error(comm).find("deadline"), std::string::npos) << last_error(comm);
+    EXPECT_EQ(ncclSend(value, 1, ncclInt32, 1, comm, side.stream()), ncclSystemError);
+    has_ended.count_down();
+  });
+  ::unsetenv("QCCL_TIMEOUT");
+}
+
 TEST(Errors, a_deadline_is_a_system_error_that_names_the_rank) {
   ::setenv("QCCL_TIMEOUT", "0.3", 1);
   std::latch has_ended(1);

@@ -2,7 +2,7 @@
 //
 // The Acceptor accepts connections from any process and keeps those of higher ranks of this job. The handshakes of all
 // connections proceed concurrently. A stranger costs one descriptor until it sends something wrong, its time is up, or
-// so many have come that it is the oldest of the address with the most. A unix socket connection of another user is
+// so many have come that it is the oldest of the network with the most. A unix socket connection of another user is
 // closed before anything is read from it. The Dialler connects to all lower ranks at once and retries until stopped.
 #pragma once
 

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "os/net/socket.h"
+
 namespace qccl::bootstrap {
 
 void Strangers::add(Id id, const std::string& address, TimePoint now) {
   const TimePoint deadline = saturating_add(now, limit_);
-  entries_[id] = {address, deadline};
-  by_address_[address].insert(id);
+  const std::string network = os::network_of(address);
+  entries_[id] = {network, deadline};
+  by_network_[network].insert(id);
   by_deadline_.emplace(deadline, id);
 }
 
@@ -15,9 +18,9 @@ void Strangers::forget(Id id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   by_deadline_.erase({found->second.deadline, id});
-  if (const auto crowd = by_address_.find(found->second.address); crowd != by_address_.end()) {
+  if (const auto crowd = by_network_.find(found->second.network); crowd != by_network_.end()) {
     crowd->second.erase(id);
-    if (crowd->second.empty()) by_address_.erase(crowd);
+    if (crowd->second.empty()) by_network_.erase(crowd);
   }
   entries_.erase(found);
 }
@@ -33,8 +36,8 @@ void Strangers::extend(Id id, TimePoint now) {
 
 std::optional<Strangers::Id> Strangers::to_displace() const {
   const auto crowd_size = [](const auto& entry) { return entry.second.size(); };
-  const auto crowd = std::ranges::max_element(by_address_, {}, crowd_size);
-  if (crowd == by_address_.end()) return std::nullopt;
+  const auto crowd = std::ranges::max_element(by_network_, {}, crowd_size);
+  if (crowd == by_network_.end()) return std::nullopt;
   return *crowd->second.begin();
 }
 

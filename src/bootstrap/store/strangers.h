@@ -28,7 +28,7 @@ class Strangers {
   void extend(Id id, TimePoint now);
 
   std::size_t count() const { return entries_.size(); }
-  // The oldest of the address with the most: a crowd from one address displaces only itself.
+  // The oldest of the network with the most (os::network_of): a crowd from one network displaces only itself.
   std::optional<Id> to_displace() const;
   // One whose time is up.
   std::optional<Id> overdue(TimePoint now) const;
@@ -37,12 +37,12 @@ class Strangers {
 
  private:
   struct Entry {
-    std::string address;
+    std::string network;
     TimePoint deadline;
   };
   const Nanoseconds limit_;
   std::map<Id, Entry> entries_;
-  std::map<std::string, std::set<Id>> by_address_;  // the first id is the oldest
+  std::map<std::string, std::set<Id>> by_network_;  // the first id is the oldest
   std::set<std::pair<TimePoint, Id>> by_deadline_;
 };
 

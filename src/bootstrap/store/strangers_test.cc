@@ -25,6 +25,15 @@ TEST(Strangers, the_oldest_of_the_largest_crowd_is_displaced) {
   EXPECT_EQ(strangers.to_displace(), 2u);
 }
 
+TEST(Strangers, a_machine_with_many_addresses_of_ipv6_is_one_crowd) {
+  Strangers strangers(std::chrono::seconds(10));
+  strangers.add(1, "198.51.100.7", at(0));
+  strangers.add(2, "2001:db8:1:2::1", at(0));
+  strangers.add(3, "2001:db8:1:3::1", at(0));
+  strangers.add(4, "2001:db8:1:2:ffff::9", at(0));
+  EXPECT_EQ(strangers.to_displace(), 2u);
+}
+
 TEST(Strangers, each_is_overdue_at_its_own_time) {
   Strangers strangers(std::chrono::seconds(10));
   EXPECT_EQ(strangers.next_deadline(), kForever);

@@ -204,6 +204,15 @@ std::string peer_address(const Fd& socket) {
   return ::getpeername(socket.get(), generic, &bytes) == 0 ? numeric(generic, bytes) : "";
 }
 
+std::string network_of(const std::string& address) {
+  in6_addr bits{};
+  if (::inet_pton(AF_INET6, address.c_str(), &bits) != 1) return address;
+  if (IN6_IS_ADDR_V4MAPPED(&bits) || IN6_IS_ADDR_LINKLOCAL(&bits)) return address;
+  std::fill(std::begin(bits.s6_addr) + 8, std::end(bits.s6_addr), std::uint8_t{0});
+  char text[INET6_ADDRSTRLEN];
+  return std::string(::inet_ntop(AF_INET6, &bits, text, sizeof(text))) + "/64";
+}
+
 Result<std::string> local_address_towards(const std::string& host) {
   constexpr std::uint16_t kAnyPort = 9;  // connecting a datagram socket only asks the routing table
   QCCL_ASSIGN(const auto found, resolve(host, kAnyPort, 0));

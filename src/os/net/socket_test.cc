@@ -55,6 +55,15 @@ TEST(Socket, of_either_family_connects_and_carries_bytes_both_ways) {
   }
 }
 
+TEST(Socket, the_addresses_that_one_machine_may_have_are_one_network) {
+  EXPECT_EQ(network_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  EXPECT_EQ(network_of("2001:db8:1:2::"), network_of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+  EXPECT_NE(network_of("2001:db8:1:2::"), network_of("2001:db8:1:3::"));
+  for (const char* alone : {"192.0.2.1", "::ffff:192.0.2.1", "fe80::1", "fe80::1%eth0", "", "no address"}) {
+    EXPECT_EQ(network_of(alone), alone);
+  }
+}
+
 TEST(Socket, nothing_to_accept_is_nothing) {
   EXPECT_FALSE(accept_connection(listen_tcp("127.0.0.1", 0).take_or_throw()).take_or_throw().has_value());
 }

@@ -39,8 +39,8 @@ Result<Fd> reserve_tcp_port();
 Result<std::uint16_t> local_port(const Fd& socket);
 // Numeric address of the peer, "" if it is gone.
 std::string peer_address(const Fd& socket);
-// The addresses of which one machine may have as many as it likes, by a name that they share: of IPv6 the first 64 bits.
-// Any other address, also one of a link, is alone.
+// A name for all addresses that one machine may take at will: of IPv6 the first 64 bits. Any other address, also one of
+// a link, has only itself.
 std::string network_of(const std::string& address);
 
 // Connects to a name or a numeric address, trying each of its addresses. A refused or unreachable address is retried

@@ -103,7 +103,9 @@ void OuterLoop::State::take_over(std::size_t index, int source, bool is_taking) 
   OuterFragment& fragment = model_.fragments()[index];
   const CallOptions options{.root = source, .compression = none()};
   const bool is_source = source == group_.rank();
-  std::vector<float> values = fragment.global;  // a broadcast that fails leaves them unspecified
+  // A broadcast that fails leaves its values unspecified. No call of a round is in flight.
+  const auto values = std::span(flight_.received).first(fragment.global.size());
+  std::ranges::copy(fragment.global, values.begin());
   group_.broadcast(values, options);
   std::vector<std::byte> saved;
   if (is_source) saved = model_.optimizer().save(index);
@@ -112,7 +114,7 @@ void OuterLoop::State::take_over(std::size_t index, int source, bool is_taking) 
   saved.resize(size[0]);
   group_.broadcast(saved.data(), saved.size(), DataType::uint8, options);
   if (!is_taking) return;
-  fragment.global = values;
+  std::ranges::copy(values, fragment.global.begin());
   model_.optimizer().load(index, saved);
 }
 

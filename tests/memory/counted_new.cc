@@ -1,5 +1,7 @@
 #include "memory/counted_new.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -8,6 +10,7 @@ namespace {
 
 std::atomic<std::size_t> allocations{0};
 std::atomic<std::size_t> live{0};
+std::atomic<std::size_t> bytes_now{0}, bytes_most{0};
 std::atomic<std::int64_t> left{0};  // allocations until the first refused one; those from 1 down to `end` + 1 fail
 std::atomic<std::int64_t> end{0};
 
@@ -23,11 +26,18 @@ void* counted(Allocate allocate) {
   if (memory == nullptr) throw std::bad_alloc();
   allocations.fetch_add(1, std::memory_order_relaxed);
   live.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t bytes = malloc_usable_size(memory);
+  const std::size_t now = bytes_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::size_t most = bytes_most.load(std::memory_order_relaxed);
+  while (most < now && !bytes_most.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
   return memory;
 }
 
 void forget(void* memory) {
-  if (memory != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
+  if (memory == nullptr) return;
+  live.fetch_sub(1, std::memory_order_relaxed);
+  bytes_now.fetch_sub(malloc_usable_size(memory), std::memory_order_relaxed);
   std::free(memory);
 }
 
@@ -57,6 +67,9 @@ namespace qccl::testing {
 
 std::size_t allocation_count() { return allocations.load(); }
 std::size_t live_allocations() { return live.load(); }
+std::size_t live_bytes() { return bytes_now.load(); }
+std::size_t peak_bytes() { return bytes_most.load(); }
+void reset_peak_bytes() { bytes_most.store(bytes_now.load()); }
 void refuse_allocation(std::int64_t nth, std::int64_t count) {
   end.store(1 - count);
   left.store(nth);

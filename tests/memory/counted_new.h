@@ -9,6 +9,10 @@ namespace qccl::testing {
 // The number of allocations so far, and of those that have not been freed.
 std::size_t allocation_count();
 std::size_t live_allocations();
+// Their bytes, and the most bytes since reset_peak_bytes().
+std::size_t live_bytes();
+std::size_t peak_bytes();
+void reset_peak_bytes();
 
 // Refuses the `nth` allocation of the process from now on (counted from 1), and `count` in a row, until
 // stop_refusing().

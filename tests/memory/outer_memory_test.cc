@@ -1,0 +1,78 @@
+// The memory of an OuterLoop, as docs/outer.md states it.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "memory/counted_new.h"
+#include "support/thread_job.h"
+
+namespace qccl::testing {
+namespace {
+
+using train::OuterLoop;
+using train::OuterOptions;
+using train::OuterParameter;
+using train::OuterSgd;
+
+constexpr int kRanks = 2;
+constexpr std::size_t kLayers = 4, kLayer = 1'000'000;  // values; the library's own buffers are small beside them
+
+// The most bytes of a rank for each value of the model, in two rounds of each fragment.
+double peak_bytes_a_value(const OuterOptions& options) {
+  double found = 0;
+  const auto failures = run_threads(kRanks, {}, [&](Communicator& comm) {
+    std::vector<std::vector<float>> layers(kLayers, std::vector<float>(kLayer, 1.0F));
+    std::vector<OuterParameter> parameters;
+    for (std::size_t i = 0; i < kLayers; ++i)
+      parameters.push_back(OuterParameter::of("b." + std::to_string(i), layers[i]));
+    {  // the library's own buffers
+      ErrorFeedback feedback(kLayer);
+      comm.all_reduce(layers[0], {.op = ReduceOp::avg, .compression = options.compression, .error_feedback = feedback});
+    }
+    comm.barrier();
+    std::size_t before = 0;
+    if (comm.rank() == 0) {
+      reset_peak_bytes();
+      before = live_bytes();
+    }
+    comm.barrier();
+    OuterLoop outer(comm, parameters, options);
+    for (std::uint64_t step = 0; step < 2 * options.every; ++step) {
+      for (auto& layer : layers) layer[step] += static_cast<float>(comm.rank());
+      outer.step();
+    }
+    comm.barrier();
+    if (comm.rank() == 0) found = static_cast<double>(peak_bytes() - before) / (kRanks * kLayers * kLayer);
+    comm.barrier();
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(kRanks, ""));
+  return found;
+}
+
+struct Case {
+  OuterOptions options;
+  double stated;  // bytes a value
+};
+
+TEST(OuterMemory, is_what_the_page_states) {
+  const auto averaging = [] {
+    return std::make_shared<OuterSgd>(train::OuterSgdOptions{.learning_rate = 1, .momentum = 0});
+  };
+  const Case cases[] = {
+      {{.every = 4, .fragments = 4, .delay = 1, .compression = block_int({.bits = 4})}, 4 + 4 + 4 + (8 + 8) / 4.0},
+      {{.every = 4, .fragments = 4, .compression = block_int({.bits = 4}), .bfloat16_residual = true},
+       4 + 4 + 2 + (8 + 8) / 4.0},
+      {{.every = 4, .fragments = 4, .compression = block_int({.bits = 4}), .error_feedback = false}, 4 + 4 + 8 / 4.0},
+      {{.every = 4, .fragments = 1, .compression = block_int({.bits = 4})}, 4 + 4 + 4 + 8 + 8},
+      {{.every = 4, .fragments = 4, .optimizer = averaging()}, 4 + 8 / 4.0},
+  };
+  for (const Case& each : cases) {
+    const double measured = peak_bytes_a_value(each.options);
+    std::printf("%.0f bytes a value stated, %.2f measured\n", each.stated, measured);
+    EXPECT_LT(measured, each.stated + 0.5);
+    EXPECT_GT(measured, each.stated - 0.5);
+  }
+}
+
+}  // namespace
+}  // namespace qccl::testing

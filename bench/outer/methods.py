@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-STREAMING = {"fragments": 4, "delay": 5, "blend": 0.5}
+STREAMING = {"fragments": 4, "delay": 5}
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,9 @@ METHODS = {
     "data parallel, 4 bits": Method(compression="int:bits=4"),
     "DiLoCo, H=30": Method(30),
     "streaming, H=30": Method(30, **STREAMING),
+    "streaming, H=30, blend 0.5": Method(30, **STREAMING, blend=0.5),
     "streaming 4 bits, H=30": Method(30, "int:bits=4", **STREAMING),
-    "streaming 2 bits, H=30": Method(30, "int:bits=2", **STREAMING),
+    "streaming 2 bits, H=30": Method(30, "h4:bits=2", **STREAMING),
     "streaming 4 bits, H=100": Method(100, "int:bits=4", **STREAMING),
     "SparseLoCo, H=30": Method(30, "topk:density=0.02,values=int2", error_decay=0.95, learning_rate=1, momentum=0),
     "torchft DiLoCo, H=100": Method(100, with_torchft=True),

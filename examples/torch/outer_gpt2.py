@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=12, help="steps between two rounds of a fragment")
     parser.add_argument("--fragments", type=int, default=2)
     parser.add_argument("--delay", type=int, default=2, help="steps in which a round is hidden")
-    parser.add_argument("--blend", type=float, default=0.5, help="share of its own model that a rank keeps")
+    parser.add_argument("--blend", type=float, default=0.0, help="share of its own model that a rank keeps")
     parser.add_argument("--compression", default="int:bits=4")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)

@@ -1,6 +1,6 @@
 """Training that synchronises every H steps (docs/outer.md): DiLoCo, streaming DiLoCo, SparseLoCo, parameter averaging.
 
-    outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, blend=0.5, compression="int:bits=4")
+    outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, compression="int:bits=4")
     for batch in batches:
         ...
         optimizer.step()
@@ -10,6 +10,7 @@
 
 import io
 import re
+import warnings
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
@@ -101,7 +102,7 @@ class OuterLoop:
     fragments: parts of the model (P) that are synchronised in turn; layer i is in fragment i mod P.
     delay: steps for which a rank trains on before it waits for a round's average (tau), at most every / fragments.
     blend: share of its own model that a rank keeps at the end of a round (alpha).
-    compression: of the deltas, for example "int:bits=4". Buffers are never compressed.
+    compression: of the deltas, for example "int:bits=4" or "h4:bits=2". Buffers are never compressed.
     error_feedback: adds what compression left out to the next delta, multiplied by `error_decay`.
     bfloat16_residual: keeps that in bfloat16: half of the memory.
     weighted: deltas count by the samples given to step(), instead of equally.
@@ -140,6 +141,8 @@ class OuterLoop:
             raise ValueError(f'buffers is "average" or "keep", not {buffers!r}')
         if min(fragments, delay + 1) < 1 or (isinstance(every, int) and every < 1):
             raise ValueError("every and fragments must be at least 1, delay at least 0")
+        if _C.check_compression(compression).startswith("int:bits=2,"):
+            warnings.warn(f"{compression} holds back twice a delta; h4:bits=2 sends as many bytes", stacklevel=2)
         tensors = [(name, each.detach(), False) for name, each in model.named_parameters()]
         if buffers == "average":
             tensors += [(name, each, True) for name, each in model.named_buffers() if each.is_floating_point()]
@@ -189,6 +192,11 @@ class OuterLoop:
         rank that has joined makes its OuterLoop meanwhile."""
         self.group = group
         self._drive(self._regroup)
+
+    @property
+    def steps(self) -> int:
+        """Calls of step(); a rank that has joined begins with the others' number."""
+        return self._loop.steps
 
     def stats(self) -> list[dict[str, Any]]:
         """The last 10,000 rounds: "round", "fragment", "step", "ranks", "bytes" (sent by this rank), "seconds_waited",

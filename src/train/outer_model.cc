@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/digest/digest.h"
+#include "base/log.h"
 
 namespace qccl::train {
 namespace {
@@ -26,11 +27,22 @@ void check(const OuterOptions& options) {
                       options.every / options.fragments));
 }
 
+// docs/outer.md has the figures.
+void advise(const OuterOptions& options) {
+  const Compression& chosen = options.compression;
+  if (chosen.name() != "int" || chosen.setting("bits") != 2) return;
+  log(LogLevel::warning,
+      fmt::format("outer loop: {} sends only 0 and the largest magnitude of a block, and holds back twice a delta: "
+                  "h4:bits=2 takes as many bytes and holds back half of one",
+                  chosen.to_string()));
+}
+
 }  // namespace
 
 OuterModel::OuterModel(std::vector<OuterParameter> parameters, const OuterOptions& options)
     : parameters_(std::move(parameters)), options_(options), optimizer_(options.optimizer) {
   check(options_);
+  advise(options_);
   if (optimizer_ == nullptr) optimizer_ = std::make_shared<OuterSgd>();
   for (auto& members : fragment_members(parameters_, options_.fragments)) {
     OuterFragment& fragment = fragments_.emplace_back();

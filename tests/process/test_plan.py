@@ -113,7 +113,7 @@ def test_outer_finds_the_smallest_h_that_keeps_ranks_computing():
         assert computing >= 90 and delay <= min(10, every // fragments)
     assert all(fast[key][0] <= slow[key][0] for key in slow)
     assert any(fast[key][0] < slow[key][0] for key in slow)
-    by_bits = [slow[codec, 4][0] for codec in ("none", "int:bits=8", "int:bits=4", "int:bits=2")]
+    by_bits = [slow[codec, 4][0] for codec in ("none", "int:bits=8", "int:bits=4", "h4:bits=2")]
     assert by_bits == sorted(by_bits, reverse=True) and by_bits[0] > by_bits[-1]
 
 

@@ -159,6 +159,27 @@ TEST_P(Outer, what_error_feedback_holds_back_and_what_was_sent_is_what_was_given
   }
 }
 
+// The advice of docs/outer.md: of the codecs with 2 bits, the one that holds back less than is given.
+TEST_P(Outer, two_bits_of_h4_hold_back_half_a_delta_where_those_of_int_hold_back_more_than_one) {
+  const auto held_back = [this](const Compression& compression) {
+    double ratio = 0;
+    expect_success(4, [&](Communicator& comm) {
+      Model own(comm.rank());
+      OuterLoop outer(comm, own.parameters(), {.every = 1, .compression = compression, .optimizer = averaging()});
+      for (int step = 0; step < 30; ++step) {
+        own.train(comm.rank(), step);
+        outer.step();
+      }
+      const RoundRecord& last = outer.history().back();
+      if (comm.rank() == 0) ratio = last.residual_norm / last.delta_norm;
+    });
+    return ratio;
+  };
+  EXPECT_LT(held_back(block_int({.bits = 4})), 0.25);
+  EXPECT_LT(held_back(h4({.bits = 2})), 0.7);
+  EXPECT_GT(held_back(block_int({.bits = 2})), 1.5);
+}
+
 TEST_P(Outer, asynchronous_rounds_with_a_delay_take_their_delta_when_they_begin) {
   expect_success(2, [](Communicator& comm) {
     std::vector<float> own(1, 0.0F);

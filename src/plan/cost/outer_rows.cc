@@ -14,7 +14,7 @@ using train::OuterPlanOptions;
 using train::OuterPlanRow;
 
 constexpr const char* kCodecs[] = {
-    "none", "cast:type=bf16", "int:bits=8", "int:bits=4", "int:bits=2", "sign", "topk:density=0.02,values=int2"};
+    "none", "cast:type=bf16", "int:bits=8", "int:bits=4", "h4:bits=2", "sign", "topk:density=0.02,values=int2"};
 constexpr std::uint64_t kFragments[] = {1, 4, 8};
 constexpr std::uint64_t kEvery[] = {1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000, 2000, 5000};
 constexpr std::uint64_t kMostDelay = 10;

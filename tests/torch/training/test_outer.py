@@ -2,6 +2,7 @@
 
 import os
 import signal
+import warnings
 from datetime import timedelta
 
 import pytest
@@ -151,6 +152,44 @@ def test_survivors_of_a_kill_finish_the_round(tmp_path):
     values_of(run_processes(body, 3)[1:])
 
 
+@pytest.mark.parametrize("make", [None, lambda p: torch.optim.Adam(p, lr=0.01)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("cut", [8, 9, 10], ids=["between rounds", "in the step that began one", "round in flight"])
+def test_a_rank_that_joins_gets_the_global_model_and_the_outer_state(make, cut, tmp_path):
+    arguments = {**STREAMING, "outer_optimizer": make}
+
+    def body(rank):
+        shared = dist.FileStore(str(tmp_path / "doors"), -1)
+        shared.set_timeout(TIMEOUT)
+        if rank < 2:
+            store = dist.FileStore(str(tmp_path / "store"), 2)
+            dist.init_process_group("qccl", store=store, rank=rank, world_size=2, timeout=TIMEOUT)
+            shared.set(f"{rank}", qccl.door())
+            training = Training(rank, **arguments)
+            training.run(cut)
+            qccl.grow(at_least=1)
+            training.outer.regroup()
+        else:
+            qccl.join(",".join(shared.get(f"{member}").decode() for member in range(2)), timeout=TIMEOUT)
+            training = Training(rank, **arguments)
+            training.step = training.outer.steps
+            values = training.model.state_dict()
+            assert all(torch.equal(values[name], each) for name, each in training.outer.global_state().items())
+        assert training.step == cut and dist.get_world_size() == 3
+        assert_same_on_all_ranks(training.outer.global_state().values())
+        for until in range(cut + 1, 24):  # a momentum that differs would show
+            training.run(until)
+            assert_same_on_all_ranks(training.outer.global_state().values())
+        training.outer.finish()
+        assert_same_on_all_ranks(training.values())
+        assert training.outer.stats()[-1]["ranks"] == 3
+        dist.barrier()
+        dist.destroy_process_group()
+        return len(training.outer.stats())
+
+    members, _, newcomer = values_of(run_processes(body, 3, environment={"QCCL_OPEN": "on"}))
+    assert members > newcomer
+
+
 def test_time_instead_of_steps_and_deltas_by_samples():
     def body(rank):
         training = Training(rank, every=timedelta(milliseconds=30), fragments=2, weighted=True)
@@ -174,6 +213,17 @@ def test_buffers_are_averaged_or_kept():
         assert averaged.norm.running_mean[0] == 0.5 and kept.norm.running_mean[0] == rank
 
     run_ranks(body, 2)
+
+
+def test_two_bits_of_a_codec_that_holds_back_too_much_are_warned_of():
+    def body(rank):
+        with pytest.warns(UserWarning, match="h4:bits=2 sends as many bytes"):
+            qccl.outer.OuterLoop(Small(), compression="int:bits=2")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            qccl.outer.OuterLoop(Small(), compression="h4:bits=2")
+
+    run_ranks(body, 1)
 
 
 def test_wrong_arguments_are_named():

@@ -1,6 +1,9 @@
 #include "buffers.h"
 
 #include <cstring>
+#include <string>
+
+#include "results.h"
 
 namespace qccl::nccl {
 namespace {
@@ -16,6 +19,11 @@ struct Copy {
   std::size_t bytes;
 };
 
+std::string name_of(const MemoryPlace& place) {
+  if (place.home == MemoryHome::device) return "the memory of device " + std::to_string(place.device);
+  return place.home == MemoryHome::pinned ? "pinned host memory" : "host memory that no device knows";
+}
+
 // As a message to this rank itself.
 void run(Communicator& group, const Copy& copy) {
   const Work sent = group.send_async(copy.source, copy.bytes, DataType::uint8, group.rank(),
@@ -28,15 +36,18 @@ void run(Communicator& group, const Copy& copy) {
 
 std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
                                       std::initializer_list<const void*> buffers) {
-  std::optional<DeviceStream> found;
+  std::optional<MemoryPlace> first;
   for (const void* const buffer : buffers) {
     if (buffer == nullptr) continue;
     const MemoryPlace place = place_of(buffer, comm.device());
-    if (place.home == MemoryHome::host) continue;
-    if (place.home != MemoryHome::pinned) return DeviceStream{place.device, stream};
-    found = DeviceStream{comm.device(), stream};
+    if (place.home == MemoryHome::managed) refuse_argument("a buffer in managed memory: copy it to device memory");
+    if (first && (place.home != first->home || place.device != first->device)) {
+      refuse_argument("a buffer in " + name_of(*first) + " and one in " + name_of(place));
+    }
+    first = place;
   }
-  return found;
+  if (!first || first->home == MemoryHome::host) return {};
+  return DeviceStream{first->home == MemoryHome::pinned ? comm.device() : first->device, stream};
 }
 
 void copy(Communicator& group, const void* source, void* target, std::size_t bytes,

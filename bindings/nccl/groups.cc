@@ -1,6 +1,7 @@
 #include "groups.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <thread>
@@ -12,16 +13,22 @@
 namespace qccl::nccl {
 namespace {
 
-// Makes the operation's stream wait for it; where streams don't, and for host memory, this thread waits. A failure is
-// the communicator's as well, also one that comes later.
-void end(const Work& work, const Operation& operation) {
+// ncclSend() has 0, copies have 1 (buffers.cc).
+constexpr int kFirstMarkTag = 2;
+constexpr unsigned kMarkTags = 30'000;
+
+using Streams = std::vector<DeviceStream>;
+
+// Makes the streams wait for the operation, which is on one of them; where streams don't, and for host memory, this
+// thread waits. A failure is the communicator's as well, also one that comes later.
+void end(const Work& work, const Operation& operation, const Streams& streams) {
   try {
     if (!operation.stream) return work.wait();
     work.notify([work, comm = std::weak_ptr(operation.comm)] {
       const auto alive = comm.lock();
       if (const auto failure = work.error(); failure && alive != nullptr) alive->fail(*failure);
     });
-    work.block(*operation.stream);
+    for (const DeviceStream& each : streams) work.block(each);
   } catch (const Error& error) {
     operation.comm->fail(error.info());
     throw;
@@ -42,8 +49,42 @@ void take_turns(std::vector<Operation>& operations) {
   std::ranges::transform(numbered, operations.begin(), [](auto& each) { return std::move(each.second); });
 }
 
+// Those of each communicator's operations.
+std::map<ncclComm*, Streams> streams_of(const std::vector<Operation>& operations) {
+  std::map<ncclComm*, Streams> streams;
+  for (const Operation& each : operations) {
+    Streams& own = streams[each.comm.get()];
+    if (!each.stream) continue;
+    const auto is_same = [&](const DeviceStream& other) {
+      return other.device == each.stream->device && other.handle == each.stream->handle;
+    };
+    if (std::ranges::none_of(own, is_same)) own.push_back(*each.stream);
+  }
+  return streams;
+}
+
+// Ends once the stream has come to where it is now: an empty message to this rank itself.
+Work mark(Communicator& group, const DeviceStream& stream) {
+  static std::atomic<unsigned> marks = 0;
+  const int tag = kFirstMarkTag + static_cast<int>(marks++ % kMarkTags);
+  group.send_async(nullptr, 0, DataType::uint8, group.rank(), {.tag = tag, .stream = stream});
+  return group.recv_async(nullptr, 0, DataType::uint8, group.rank(), {.tag = tag});
+}
+
+// Each stream waits for the work that the others have now.
+void join(Communicator group, const Streams& streams) {
+  std::vector<Work> marked;
+  for (const DeviceStream& each : streams) marked.push_back(mark(group, each));
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    for (std::size_t other = 0; other < streams.size(); ++other) {
+      if (other != i) marked[i].block(streams[other]);
+    }
+  }
+}
+
 // Ends every posted operation, even after a failure: when the group has ended, the caller may reuse host memory. No
-// stream waits before all have been posted, as operations behind a gate would wait for those before it.
+// stream waits for one before all have been posted, as operations behind a gate would wait for those before it. All
+// operations of a communicator are behind the work of all their streams, and all these streams see all results.
 void run_all(std::vector<Operation> operations) {
   take_turns(operations);
   std::vector<Work> posted;
@@ -55,6 +96,10 @@ void run_all(std::vector<Operation> operations) {
       if (failure == nullptr) failure = std::current_exception();
     }
   };
+  const auto streams = streams_of(operations);
+  for (const auto& [comm, own] : streams) {
+    if (own.size() > 1) keep_first([&] { join(comm->group(), own); });
+  }
   for (const Operation& each : operations) {
     if (failure != nullptr) break;
     keep_first([&] {
@@ -62,7 +107,9 @@ void run_all(std::vector<Operation> operations) {
       posted.push_back(each.post(group, false));
     });
   }
-  for (std::size_t i = 0; i < posted.size(); ++i) keep_first([&] { end(posted[i], operations[i]); });
+  for (std::size_t i = 0; i < posted.size(); ++i) {
+    keep_first([&] { end(posted[i], operations[i], streams.at(operations[i].comm.get())); });
+  }
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
@@ -102,7 +149,7 @@ void submit(Operation operation) {
   Thread& thread = this_thread();
   if (thread.depth > 0) return thread.operations.push_back(std::move(operation));
   Communicator group = operation.comm->group();
-  end(operation.post(group, !operation.stream), operation);
+  end(operation.post(group, !operation.stream), operation, streams_of({operation}).at(operation.comm.get()));
 }
 
 ncclResult_t submit(Making making, bool is_blocking) {

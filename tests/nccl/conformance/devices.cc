@@ -175,6 +175,26 @@ void in_order() {
   job.expect([](int, std::size_t i) { return 64 * Rank::value(3, i); }, kCount);
 }
 
+// Each stream of a group waits for the work of the others before it, and sees the results of all its calls.
+void several_streams() {
+  fake::set_delays(1, std::chrono::milliseconds(20));
+  constexpr std::size_t kCount = 100;
+  Job job(kCount);
+  std::vector<CUstream_st*> others;
+  for (int rank = 0; rank < kMostRanks; ++rank) others.push_back(fake::make_stream(kDeviceOf[rank]));
+  job.grouped([&](const Rank& own, ncclComm_t comm, int rank) {
+    OK(ncclSend(own.in(), kCount, ncclFloat32, (rank + 1) % kMostRanks, comm, others[static_cast<std::size_t>(rank)]));
+    return ncclRecv(own.out(), kCount, ncclFloat32, (rank + 3) % kMostRanks, comm, own.stream());
+  });
+  for (int rank = 0; rank < kMostRanks; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    std::vector<float> out(kCount);
+    fake::read(others[at], job.ranks[at]->out(), out.data(), kCount * sizeof(float));
+    for (std::size_t i = 0; i < kCount; ++i) CHECK(out[i] == Rank::value((rank + 3) % kMostRanks, i));
+  }
+  for (CUstream_st* each : others) fake::destroy(each);
+}
+
 void refused() {
   Job job(16);
   const Rank& own = *job.ranks[0];
@@ -221,8 +241,8 @@ void memory() {
 
 int main(int argc, char** argv) {
   const std::map<std::string, void (*)()> cases{
-      {"collectives", collectives}, {"messages", messages}, {"scalars", scalars}, {"in_order", in_order},
-      {"refused", refused},         {"pinned", pinned},     {"memory", memory}};
+      {"collectives", collectives},         {"messages", messages}, {"scalars", scalars}, {"in_order", in_order},
+      {"several_streams", several_streams}, {"refused", refused},   {"pinned", pinned},   {"memory", memory}};
   const auto found = cases.find(argc == 2 ? argv[1] : "");
   if (found == cases.end()) {
     std::fprintf(stderr, "devices CASE; the cases are:");

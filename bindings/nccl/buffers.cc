@@ -42,7 +42,7 @@ std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
     const MemoryPlace place = place_of(buffer, comm.device());
     if (place.home == MemoryHome::managed) refuse_argument("a buffer in managed memory: copy it to device memory");
     if (first && (place.home != first->home || place.device != first->device)) {
-      refuse_argument("a buffer in " + name_of(*first) + " and one in " + name_of(place));
+      refuse_argument("the input is in " + name_of(*first) + ", the output in " + name_of(place));
     }
     first = place;
   }

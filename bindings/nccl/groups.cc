@@ -1,7 +1,6 @@
 #include "groups.h"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <map>
 #include <thread>
@@ -65,8 +64,7 @@ std::map<ncclComm*, Streams> streams_of(const std::vector<Operation>& operations
 
 // Ends once the stream has come to where it is now: an empty message to this rank itself.
 Work mark(Communicator& group, const DeviceStream& stream) {
-  static std::atomic<unsigned> marks = 0;
-  const int tag = kFirstMarkTag + static_cast<int>(marks++ % kMarkTags);
+  const int tag = kFirstMarkTag + static_cast<int>(process().marks++ % kMarkTags);
   group.send_async(nullptr, 0, DataType::uint8, group.rank(), {.tag = tag, .stream = stream});
   return group.recv_async(nullptr, 0, DataType::uint8, group.rank(), {.tag = tag});
 }

@@ -2,6 +2,7 @@
 // One a process and one a thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,7 +22,8 @@ using CommPtr = std::shared_ptr<ncclComm>;
 
 // Never destroyed, because a program's other threads may call until the process ends.
 struct Process {
-  std::mutex mutex;  // guards what follows
+  std::atomic<unsigned> marks = 0;  // of streams, that have a tag each (groups.cc)
+  std::mutex mutex;                 // guards what follows
   std::map<const ncclComm*, CommPtr> comms;
   std::map<std::string, std::shared_ptr<StoreServer>> servers;  // by the id's key
   std::map<void*, std::shared_ptr<void>> allocations;

@@ -177,11 +177,16 @@ void in_order() {
 
 // Each stream of a group waits for the work of the others before it, and sees the results of all its calls.
 void several_streams() {
-  fake::set_delays(1, std::chrono::milliseconds(20));
   constexpr std::size_t kCount = 100;
   Job job(kCount);
   std::vector<CUstream_st*> others;
   for (int rank = 0; rank < kMostRanks; ++rank) others.push_back(fake::make_stream(kDeviceOf[rank]));
+  for (const auto& own : job.ranks) {  // the stream changes the input late
+    fake::enqueue(own->stream(), [memory = own->in()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a long kernel
+      for (std::size_t i = 0; i < kCount; ++i) memory[i] += 1;
+    });
+  }
   job.grouped([&](const Rank& own, ncclComm_t comm, int rank) {
     OK(ncclSend(own.in(), kCount, ncclFloat32, (rank + 1) % kMostRanks, comm, others[static_cast<std::size_t>(rank)]));
     return ncclRecv(own.out(), kCount, ncclFloat32, (rank + 3) % kMostRanks, comm, own.stream());
@@ -190,7 +195,7 @@ void several_streams() {
     const auto at = static_cast<std::size_t>(rank);
     std::vector<float> out(kCount);
     fake::read(others[at], job.ranks[at]->out(), out.data(), kCount * sizeof(float));
-    for (std::size_t i = 0; i < kCount; ++i) CHECK(out[i] == Rank::value((rank + 3) % kMostRanks, i));
+    for (std::size_t i = 0; i < kCount; ++i) CHECK(out[i] == Rank::value((rank + 3) % kMostRanks, i) + 1);
   }
   for (CUstream_st* each : others) fake::destroy(each);
 }

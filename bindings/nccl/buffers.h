@@ -9,7 +9,8 @@
 namespace qccl::nccl {
 
 // The stream of the device that has one of the buffers, or, for pinned host memory, of the communicator's device;
-// nothing for other host memory. Null buffers do not count. Refuses managed memory and an input and an output of different kinds.
+// nothing for other host memory. Null buffers do not count. Refuses managed memory, and an input and an output of
+// different kinds.
 std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
                                       std::initializer_list<const void*> buffers);
 

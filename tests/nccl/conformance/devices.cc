@@ -181,9 +181,12 @@ void several_streams() {
   Job job(kCount);
   std::vector<CUstream_st*> others;
   for (int rank = 0; rank < kMostRanks; ++rank) others.push_back(fake::make_stream(kDeviceOf[rank]));
+  job.grouped([&](const Rank& own, ncclComm_t comm, int) {  // opens the devices
+    return ncclAllReduce(own.in(), own.out(), kCount, ncclFloat32, ncclSum, comm, own.stream());
+  });
   for (const auto& own : job.ranks) {  // the input changes after a long kernel
     const std::vector<float> values(kCount, static_cast<float>(100 + own->device()));
-    fake::enqueue(own->stream(), [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    fake::enqueue(own->stream(), [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
     fake::write(own->stream(), own->in(), values.data(), kCount * sizeof(float));
   }
   job.grouped([&](const Rank& own, ncclComm_t comm, int rank) {

@@ -61,12 +61,33 @@ std::vector<int> remaining(const Communicator& group, const int* excluded, int c
   return ranks;
 }
 
+// The group to make others of: the parent's, or the heir of a revoked one.
+Communicator base(const Communicator& group, const std::shared_ptr<Heir>& heir, const std::stop_token& stop) {
+  return heir == nullptr ? group : heir->of_all(group, stop);
+}
+
 // Without those ranks, whether they live or not; ends the parent.
 Communicator shrink(Communicator& group, ncclComm& parent, const std::vector<int>& without,
                     const std::stop_token& stop) {
   parent.revoke("ncclCommShrink() with NCCL_SHRINK_ABORT");
   const std::stop_callback on_stop(stop, [&] { parent.close(); });
   return group.shrink({.without = without, .quorum = Quorum::any});
+}
+
+// Those ranks of a revoked communicator, whose heir has been made.
+Communicator shrink(Communicator heir, const Communicator& group, std::vector<int> ranks, const std::string& name,
+                    const std::stop_token& stop) {
+  const std::vector<int> old_world = group.world_ranks();
+  const std::vector<int> world = heir.world_ranks();
+  for (int& rank : ranks) {
+    const auto found = std::ranges::find(world, old_world[static_cast<std::size_t>(rank)]);
+    if (found == world.end()) {
+      throw Error({.kind = ErrorKind::peer_lost,
+                   .message = "QCCL: ncclCommShrink() with rank " + std::to_string(rank) + ", which is lost"});
+    }
+    rank = static_cast<int>(found - world.begin());
+  }
+  return heir.subgroup(ranks, name, stop);
 }
 
 // The meeting of the first id that a member has.
@@ -96,8 +117,11 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     if (color < NCCL_SPLIT_NOCOLOR) refuse_argument("ncclCommSplit() with color " + std::to_string(color));
     const Origin origin(*parent);
     const bool blocks = is_blocking(config, origin);
-    const auto make_part = [group = parent->group(), own = Choice{color, key}, name = parent->name_child("split")](
-                               const auto& stop) mutable { return split(group, own, name, stop); };
+    const auto make_part = [group = parent->group_for_children(), heir = parent->heir(), own = Choice{color, key},
+                            name = parent->name_child("split")](const auto& stop) {
+      Communicator from = base(group, heir, stop);
+      return split(from, own, name, stop);
+    };
     if (color != NCCL_SPLIT_NOCOLOR) return make({.comm = nullptr, .make = make_part, .handle = made}, origin, config);
     *made = nullptr;
     const auto nowhere = std::make_shared<ncclComm>(parent->device(), blocks);
@@ -114,12 +138,14 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
     if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
       refuse_argument("ncclCommShrink() with flags " + std::to_string(flags));
     }
-    Communicator group = parent->group_to_shrink();
+    Communicator group = parent->group_for_children();
+    const auto heir = parent->heir();
     const std::vector<int> ranks = remaining(group, excluded, count);
     const std::vector<int> without(excluded, excluded + count);
     const auto make_group = [=](const auto& stop) mutable {
-      return flags == NCCL_SHRINK_DEFAULT ? group.subgroup(ranks, "shrink", stop)
-                                          : shrink(group, *parent, without, stop);
+      if (heir != nullptr && heir->is_made()) return shrink(heir->of(group, stop), group, ranks, "shrink", stop);
+      if (heir != nullptr || flags == NCCL_SHRINK_ABORT) return shrink(group, *parent, without, stop);
+      return group.subgroup(ranks, "shrink", stop);
     };
     return make({.comm = nullptr, .make = make_group, .handle = made}, Origin(*parent), config);
   });
@@ -127,7 +153,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   return guarded([&] {
-    static_cast<void>(find(comm)->group());
+    static_cast<void>(find(comm)->group_for_children());
     return ncclGetUniqueId(id);
   });
 }
@@ -141,14 +167,15 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, i
       return make(join(made, read_meeting(*id), nranks, rank), Origin(), config);
     }
     const CommPtr parent = find(comm);
-    Communicator group = parent->group();
+    const Communicator group = parent->group_for_children();
     if (rank != -1 || nranks <= group.size()) {
       refuse_argument("ncclCommGrow() from " + std::to_string(group.size()) + " to " + std::to_string(nranks) +
                       " ranks, called by a member with rank " + std::to_string(rank) + " instead of -1");
     }
     const std::optional<ncclUniqueId> own = id == nullptr ? std::nullopt : std::optional(*id);
-    const auto make_group = [=, name = parent->name_child("grow")](const auto& stop) mutable {
-      return meet(share(group, own, name, stop), nranks, group.rank(), stop);
+    const auto make_group = [=, heir = parent->heir(), name = parent->name_child("grow")](const auto& stop) {
+      Communicator from = base(group, heir, stop);
+      return meet(share(from, own, name, stop), nranks, from.rank(), stop);
     };
     return make({.comm = nullptr, .make = make_group, .handle = made}, Origin(*parent), config);
   });

@@ -15,14 +15,11 @@ using qccl::nccl::PremulSum;
 namespace {
 
 constexpr const char* kAborted = "QCCL: the communicator was aborted while it was made";
+constexpr const char* kFinalized = "QCCL: the communicator is finalized";
 
 [[noreturn]] void refuse(const char* what) { throw Error({.kind = ErrorKind::misuse, .message = what}); }
 
 }  // namespace
-
-ncclComm::~ncclComm() {
-  if (maker_.joinable()) maker_.join();
-}
 
 void ncclComm::run(const Making& making) {
   {
@@ -63,7 +60,12 @@ void ncclComm::make_later(Making making) {
     const std::lock_guard lock(mutex_);
     is_running_ = true;
   }
-  maker_ = std::thread([this, making = std::move(making)] { run(making); });
+  try {
+    maker_ = std::jthread([this, making = std::move(making)] { run(making); });
+  } catch (const std::exception& error) {
+    finish(std::nullopt, ErrorInfo{.kind = ErrorKind::resource_exhausted, .message = error.what()});
+    throw;
+  }
 }
 
 void ncclComm::settle() {
@@ -72,7 +74,7 @@ void ncclComm::settle() {
 }
 
 std::string ncclComm::name_child(const char* call) {
-  const Communicator own = group();
+  const Communicator own = group_for_children();
   const std::lock_guard lock(mutex_);
   return own.name() + "/" + call + "#" + std::to_string(++children_);
 }
@@ -83,21 +85,33 @@ void ncclComm::keep(qccl::nccl::CommPtr part) {
   parts_.push_back(std::move(part));
 }
 
-Communicator ncclComm::group_to_shrink() const {
+Communicator ncclComm::made() const {
   const std::lock_guard lock(mutex_);
   if (is_in_progress_) {
     refuse("QCCL: the communicator is still being made: wait until ncclCommGetAsyncError() says so, or ncclGroupEnd()");
   }
   if (!group_ && failure_) throw Error(*failure_);
-  if (!group_ || is_closed_) refuse("QCCL: the communicator is finalized");
+  if (!group_) refuse(kFinalized);
   return *group_;
 }
 
-Communicator ncclComm::group() const {
-  Communicator group = group_to_shrink();
+Communicator ncclComm::group_for_children() const {
+  Communicator group = made();
   const std::lock_guard lock(mutex_);
-  if (is_revoked_) refuse("QCCL: the communicator is revoked: only ncclCommShrink() and ncclCommDestroy() take it");
+  if (is_closed_) refuse(kFinalized);
   return group;
+}
+
+Communicator ncclComm::group() const {
+  Communicator group = group_for_children();
+  const std::lock_guard lock(mutex_);
+  if (is_revoked_) refuse("QCCL: the communicator is revoked: split, shrink, grow, abort or destroy it");
+  return group;
+}
+
+std::shared_ptr<qccl::nccl::Heir> ncclComm::heir() const {
+  const std::lock_guard lock(mutex_);
+  return is_revoked_ ? heir_ : nullptr;
 }
 
 Communicator ncclComm::group_for_operation() const {
@@ -109,7 +123,7 @@ Communicator ncclComm::group_for_operation() const {
 
 void ncclComm::fail(const ErrorInfo& error) {
   const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = error;
+  if (!failure_ && !is_revoked_) failure_ = error;
 }
 
 ncclResult_t ncclComm::state() const {
@@ -140,6 +154,8 @@ void ncclComm::revoke(const std::string& reason) {
   const auto group = group_;
   const bool ends = group && !is_closed_ && !is_revoked_;
   is_revoked_ = true;
+  // The others' revocation came first.
+  if (group && failure_ && failure_->kind == ErrorKind::aborted) failure_.reset();
   lock.unlock();
   if (ends) Communicator(*group).abort(reason);
 }
@@ -187,6 +203,27 @@ PremulSum ncclComm::find(ncclRedOp_t op) const {
 }
 
 namespace qccl::nccl {
+
+Communicator Heir::of(Communicator group, const std::stop_token& stop) {
+  const std::stop_callback on_stop(stop, [&] { group.close(); });
+  const std::lock_guard lock(mutex_);
+  if (!group_) group_ = group.shrink({.quorum = Quorum::any});
+  return *group_;
+}
+
+Communicator Heir::of_all(const Communicator& group, const std::stop_token& stop) {
+  Communicator heir = of(group, stop);
+  if (heir.size() == group.size()) return heir;
+  throw Error({.kind = ErrorKind::peer_lost,
+               .message = "QCCL: the revoked communicator has lost " + std::to_string(group.size() - heir.size()) +
+                          " of its " + std::to_string(group.size()) + " ranks: ncclCommShrink() without them"});
+}
+
+bool Heir::is_made() const {
+  const std::lock_guard lock(mutex_);
+  return group_.has_value();
+}
+
 namespace {
 
 constexpr const char* kNoHandle = "the communicator is null, destroyed or none of this process";

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -21,13 +22,28 @@ struct PremulSum {
   const void* scalar = nullptr;  // read when the operation runs, in place of the factor
 };
 
+// A group of the members of a revoked communicator, whose own group moves no data any more: new communicators are made
+// of it. Thread-safe.
+class Heir {
+ public:
+  // The first call makes it, collective over the members; a stop meanwhile closes `group`. Throws what
+  // Communicator::shrink() throws.
+  Communicator of(Communicator group, const std::stop_token& stop);
+  // The same; throws peer_lost if members are missing, so that ranks are those of `group`.
+  Communicator of_all(const Communicator& group, const std::stop_token& stop);
+  bool is_made() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<Communicator> group_;
+};
+
 }  // namespace qccl::nccl
 
 // Thread-safe.
 struct ncclComm {
  public:
   ncclComm(int device, bool is_blocking) : device_(device), is_blocking_(is_blocking) {}
-  ~ncclComm();
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
 
@@ -49,16 +65,21 @@ struct ncclComm {
   // Keeps a part of a split that no rank has a handle for, until this one ends.
   void keep(qccl::nccl::CommPtr part);
 
-  // The group. Throws misuse while it is being made and once it is finalized or revoked, or the failure of its making.
+  // The group, until the end. Throws misuse while it is being made, or the failure of its making.
+  qccl::Communicator made() const;
+  // The same; throws misuse once it is finalized or revoked as well.
   qccl::Communicator group() const;
   // The same for an operation; throws the failure of an earlier one as well.
   qccl::Communicator group_for_operation() const;
   // As group(), but of a revoked communicator too.
-  qccl::Communicator group_to_shrink() const;
+  qccl::Communicator group_for_children() const;
+  // What they are made of if it is revoked, else null.
+  std::shared_ptr<qccl::nccl::Heir> heir() const;
 
-  // A failure of one of its operations.
+  // A failure of one of its operations; none once it is revoked.
   void fail(const qccl::ErrorInfo& error);
-  // ncclSuccess, ncclInProgress or the first failure; ranks that are lost count too, once this rank knows.
+  // ncclSuccess, ncclInProgress or the first failure, where an abort counts until this rank revokes the communicator;
+  // ranks that are lost count too, once this rank knows.
   ncclResult_t state() const;
   std::string last_error() const;
 
@@ -81,7 +102,7 @@ struct ncclComm {
   const bool is_blocking_;
   std::stop_source stop_;  // its making
   std::stop_source end_;
-  std::thread maker_;
+  const std::shared_ptr<qccl::nccl::Heir> heir_ = std::make_shared<qccl::nccl::Heir>();
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable has_finished_;
   std::optional<qccl::Communicator> group_;
@@ -94,6 +115,7 @@ struct ncclComm {
   std::vector<qccl::nccl::CommPtr> parts_;
   std::map<int, qccl::nccl::PremulSum> operators_;
   int next_operator_ = ncclAvg + 1;
+  std::jthread maker_;  // last: it ends before what it uses
 };
 
 namespace qccl::nccl {

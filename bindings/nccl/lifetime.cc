@@ -62,11 +62,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  return tell(comm, count, [](const ncclComm& found) { return found.group_to_shrink().size(); });
+  return tell(comm, count, [](const ncclComm& found) { return found.made().size(); });
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  return tell(comm, rank, [](const ncclComm& found) { return found.group_to_shrink().rank(); });
+  return tell(comm, rank, [](const ncclComm& found) { return found.made().rank(); });
 }
 
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {

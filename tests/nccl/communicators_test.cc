@@ -206,8 +206,11 @@ TEST(Communicators, a_finalized_communicator_takes_no_calls_and_is_destroyed_onc
     EXPECT_EQ(sum_over(comm, rank), 1);
     EXPECT_NCCL(ncclCommFinalize(comm));
     EXPECT_EQ(state_of(comm), ncclSuccess);
+    EXPECT_EQ(size_of(comm), 2);
+    EXPECT_EQ(rank_in(comm), rank);
     int value = 1;
     EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidUsage);
     EXPECT_NCCL(ncclCommDestroy(comm));
     EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument);
     comm = nullptr;
@@ -254,6 +257,106 @@ TEST(Communicators, revoke_ends_calls_and_leaves_the_communicator_to_be_destroye
         EXPECT_NCCL(ncclCommDestroy(comm));
       },
       ncclSystemError);
+}
+
+constexpr int kRevokers = 4;
+
+// All ranks revoke a communicator in which rank 0 waits for the others; on rank 2 a call has failed because the others
+// revoked it. Then they `use` it.
+void expect_usable_when_revoked(const std::function<void(ncclComm_t comm, int rank)>& use) {
+  const ncclUniqueId other_id = make_id();
+  run_ranks_as_threads(kRevokers, [&](ncclComm_t comm, int rank) {
+    ncclComm_t other = nullptr;
+    EXPECT_NCCL(ncclCommInitRank(&other, kRevokers, other_id, rank));
+    EXPECT_EQ(sum_over(comm, 1), kRevokers);
+    std::thread caller;
+    int value = 0;
+    if (rank == 0) {
+      // Its message says that it has posted the call that waits for the others.
+      caller = std::thread([=] {
+        int own = 1;
+        EXPECT_NCCL(ncclGroupStart());
+        EXPECT_NCCL(ncclAllReduce(&own, &own, 1, ncclInt32, ncclSum, comm, nullptr));
+        EXPECT_NCCL(ncclSend(&own, 1, ncclInt32, 1, other, nullptr));
+        EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
+      });
+    }
+    if (rank == 1) EXPECT_NCCL(ncclRecv(&value, 1, ncclInt32, 0, other, nullptr));
+    EXPECT_EQ(sum_over(other, 1), kRevokers);
+    if (rank == 2) EXPECT_EQ(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr), ncclSystemError);
+    EXPECT_NCCL(ncclCommRevoke(comm, 0));
+    if (caller.joinable()) caller.join();
+    EXPECT_EQ(state_of(comm), ncclSuccess);
+    EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidUsage);
+    use(comm, rank);
+    EXPECT_EQ(state_of(comm), ncclSuccess);
+    EXPECT_NCCL(ncclCommDestroy(other));
+  });
+}
+
+TEST(RevokedCommunicators, are_split_more_than_once_and_then_shrunk) {
+  expect_usable_when_revoked([](ncclComm_t comm, int rank) {
+    ncclComm_t half = nullptr;
+    EXPECT_NCCL(ncclCommSplit(comm, rank / 2, -rank, &half, nullptr));
+    EXPECT_EQ(rank_in(half), 1 - rank % 2);
+    EXPECT_EQ(sum_over(half, rank), rank / 2 == 0 ? 1 : 5);
+    ncclComm_t part = nullptr;
+    EXPECT_NCCL(ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, 0, &part, nullptr));
+    if (rank != 1) EXPECT_EQ(sum_over(part, 1), 3);
+    if (part != nullptr) EXPECT_NCCL(ncclCommDestroy(part));
+    int excluded[] = {0};
+    ncclComm_t rest = nullptr;
+    if (rank != 0) EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+    if (rest != nullptr) EXPECT_EQ(rank_in(rest), rank - 1);
+    if (rest != nullptr) EXPECT_EQ(sum_over(rest, rank), 6);
+    if (rest != nullptr) EXPECT_NCCL(ncclCommDestroy(rest));
+    EXPECT_NCCL(ncclCommDestroy(half));
+  });
+}
+
+TEST(RevokedCommunicators, are_shrunk_without_flags) {
+  expect_usable_when_revoked([](ncclComm_t comm, int rank) {
+    if (rank == 3) return;
+    int excluded[] = {3};
+    ncclComm_t rest = nullptr;
+    EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+    EXPECT_EQ(sum_over(rest, rank), 3);
+    EXPECT_NCCL(ncclCommDestroy(rest));
+  });
+}
+
+TEST(RevokedCommunicators, grow) {
+  expect_usable_when_revoked([](ncclComm_t comm, int rank) {
+    const auto expect_grown = [](ncclComm_t grown, int own) {
+      EXPECT_EQ(rank_in(grown), own);
+      EXPECT_EQ(sum_over(grown, own), 10);
+      EXPECT_NCCL(ncclCommDestroy(grown));
+    };
+    ncclUniqueId id{};
+    std::thread newcomer;
+    if (rank == 1) {
+      EXPECT_NCCL(ncclCommGetUniqueId(comm, &id));
+      newcomer = std::thread([&] {
+        ncclComm_t grown = nullptr;
+        EXPECT_NCCL(ncclCommGrow(nullptr, kRevokers + 1, &id, kRevokers, &grown, nullptr));
+        expect_grown(grown, kRevokers);
+      });
+    }
+    ncclComm_t grown = nullptr;
+    EXPECT_NCCL(ncclCommGrow(comm, kRevokers + 1, rank == 1 ? &id : nullptr, -1, &grown, nullptr));
+    expect_grown(grown, rank);
+    if (newcomer.joinable()) newcomer.join();
+  });
+}
+
+TEST(RevokedCommunicators, keep_a_failure_from_before) {
+  run_ranks_as_threads(2, [](ncclComm_t comm, int rank) {
+    std::vector<int> values(2);
+    const auto count = static_cast<std::size_t>(rank + 1);
+    EXPECT_EQ(ncclAllReduce(values.data(), values.data(), count, ncclInt32, ncclSum, comm, nullptr), ncclInvalidUsage);
+    EXPECT_NCCL(ncclCommRevoke(comm, 0));
+    EXPECT_EQ(state_of(comm), ncclInvalidUsage);
+  });
 }
 
 // A call that makes a communicator of one that has another rank too, which never makes the call.

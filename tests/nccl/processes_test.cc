@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "nccl/memory.h"
 #include "qccl/testing.h"
@@ -54,29 +55,58 @@ TEST_P(Processes, two_of_two_ranks) {
   });
 }
 
-TEST(LostProcesses, are_a_remote_error_for_calls_and_for_those_that_only_ask) {
+// Three processes make a communicator, and rank 2 is killed; the others `use` it.
+void with_a_lost_process(const std::function<void(ncclComm_t comm, int rank)>& use) {
   const JobOptions job{.world = 3,
                        .faults = {{.action = Fault::Action::kill, .rank = 2, .point = "met"}},
                        .ends = {{2, killed(SIGKILL)}}};
-  run_ranks(job, [](Rank& process) {
+  run_ranks(job, [&](Rank& process) {
     ncclComm_t comm = nullptr;
     ASSERT_EQ(ncclCommInitRank(&comm, 3, share_id(process), process.rank()), ncclSuccess);
+    const auto store = process.options().store;
+    store->set("made by " + std::to_string(process.rank()), "");
+    for (const char* const each : {"made by 0", "made by 1", "made by 2"}) {
+      EXPECT_TRUE(store->get(each, Milliseconds(20'000)));
+    }
     process.point("met");
-    int value = 1;
-    if (process.rank() == 0) {
+    use(comm, process.rank());
+    EXPECT_NCCL(ncclCommDestroy(comm));
+  });
+}
+
+// Leaves out rank 2.
+void expect_shrunk(ncclComm_t comm, int flags) {
+  int excluded[] = {2};
+  ncclComm_t rest = nullptr;
+  EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, flags));
+  int value = 1;
+  EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, rest, nullptr));
+  EXPECT_EQ(value, 2);
+  EXPECT_NCCL(ncclCommDestroy(rest));
+}
+
+TEST(LostProcesses, are_a_remote_error_for_calls_and_for_those_that_only_ask) {
+  with_a_lost_process([](ncclComm_t comm, int rank) {
+    if (rank == 0) {
+      int value = 1;
       EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), ncclRemoteError);
       EXPECT_NE(std::string(ncclGetLastError(comm)).find("rank 2"), std::string::npos) << ncclGetLastError(comm);
     }
     ncclResult_t state = ncclSuccess;
     while (state == ncclSuccess) EXPECT_NCCL(ncclCommGetAsyncError(comm, &state));
     EXPECT_EQ(state, ncclRemoteError);
-    int excluded[] = {2};
-    ncclComm_t rest = nullptr;
-    EXPECT_NCCL(ncclCommShrink(comm, excluded, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
-    EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, rest, nullptr));
-    EXPECT_EQ(value, 2);
-    EXPECT_NCCL(ncclCommDestroy(rest));
-    EXPECT_NCCL(ncclCommDestroy(comm));
+    expect_shrunk(comm, NCCL_SHRINK_ABORT);
+  });
+}
+
+TEST(LostProcesses, are_missed_by_splits_of_a_revoked_communicator_which_shrinks_without_them) {
+  with_a_lost_process([](ncclComm_t comm, int rank) {
+    EXPECT_NCCL(ncclCommRevoke(comm, 0));
+    ncclComm_t part = nullptr;
+    EXPECT_EQ(ncclCommSplit(comm, 0, rank, &part, nullptr), ncclRemoteError);
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("lost 1 of its 3"), std::string::npos)
+        << ncclGetLastError(nullptr);
+    expect_shrunk(comm, NCCL_SHRINK_DEFAULT);
   });
 }
 

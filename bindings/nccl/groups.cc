@@ -153,8 +153,12 @@ void submit(Operation operation) {
 ncclResult_t submit(Making making, bool is_blocking) {
   Thread& thread = this_thread();
   if (!is_blocking) {
-    const CommPtr comm = making.comm;
-    comm->make_later(std::move(making));
+    try {
+      making.comm->make_later(making);
+    } catch (...) {
+      discard(making);
+      throw;
+    }
     if (thread.depth == 0) return ncclInProgress;
     thread.is_making = true;
     return ncclSuccess;
@@ -169,17 +173,26 @@ ncclResult_t submit(Making making, bool is_blocking) {
 
 void make_all(const std::vector<Making>& makings) {
   std::vector<std::exception_ptr> failures(makings.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < makings.size(); ++i) {
-    threads.emplace_back([&making = makings[i], &failure = failures[i]] {
-      try {
-        make_one(making);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    });
+  std::vector<std::jthread> threads;
+  try {
+    threads.reserve(makings.size());
+    for (std::size_t i = 0; i < makings.size(); ++i) {
+      threads.emplace_back([&making = makings[i], &failure = failures[i]] {
+        try {
+          make_one(making);
+        } catch (...) {
+          failure = std::current_exception();
+        }
+      });
+    }
+  } catch (...) {
+    // The threads that run would wait for the ranks that have none.
+    for (const Making& each : makings) each.comm->end("another communicator of the group got no thread");
+    threads.clear();
+    for (const Making& each : makings) discard(each);
+    throw;
   }
-  for (std::thread& each : threads) each.join();
+  threads.clear();
   for (const std::exception_ptr& each : failures) {
     if (each != nullptr) std::rethrow_exception(each);
   }

@@ -12,7 +12,7 @@
 // or memory that are not alive. Each is refused and noted.
 //
 // In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does, FAKE_CUDA_MISUSES names a
-// file to which misuses are added, and with CUDA_DEVICE_MAX_CONNECTIONS=1 a device's streams share a queue.
+// file to which misuses are added, and with CUDA_DEVICE_MAX_CONNECTIONS=1 streams have the hazard of shared queues.
 #pragma once
 
 #include <chrono>
@@ -52,9 +52,9 @@ struct RegisteredUses {
   std::size_t written = 0;
 };
 RegisteredUses registered_uses();
-// Hazards of gates that drivers may have. Streams made from now on share a queue with those of their device, so that an
-// item waits for all that were submitted before it; cuMemFree() waits for its device, and all other calls for it;
-// streams see late what they wait for.
+// Hazards of gates that drivers may have. Streams made from now on share a few queues of their device, so that an item
+// waits for all that were submitted to its queue before it; cuMemFree() waits for its device, and all other calls for
+// it; streams see late what they wait for.
 enum class Hazard { shared_queue, waiting_free, late_stream };
 inline constexpr Hazard kHazards[] = {Hazard::shared_queue, Hazard::waiting_free, Hazard::late_stream};
 void set_hazard(Hazard hazard, bool on);

@@ -161,19 +161,23 @@ class Devices {
 
 // See fake_cuda.h. Thread-safe.
 class Hazards {
+  static constexpr std::size_t kQueues = 8;  // of a device, as many as a GPU has unless the environment says otherwise
+
  public:
   void set_hazard(Hazard hazard, bool on) { are_on_[static_cast<std::size_t>(hazard)] = on; }
   bool has(Hazard hazard) const { return are_on_[static_cast<std::size_t>(hazard)]; }
-  // Of the device's streams made now; null: each has its own.
+  // Of the device's stream that is made now; null: its own.
   SharedQueue* queue(int device) {
-    return has(Hazard::shared_queue) ? &queues_[static_cast<std::size_t>(device)] : nullptr;
+    if (!has(Hazard::shared_queue)) return nullptr;
+    return &queues_[static_cast<std::size_t>(device)][next_queue_++ % kQueues];
   }
   // Held by a cuMemFree() that waits.
   std::mutex& waiting() { return waiting_; }
 
  private:
   std::array<std::atomic<bool>, std::size(kHazards)> are_on_{};
-  std::array<SharedQueue, kMostDevices> queues_;
+  std::array<std::array<SharedQueue, kQueues>, kMostDevices> queues_;
+  std::atomic<std::size_t> next_queue_{0};
   std::mutex waiting_;
 };
 

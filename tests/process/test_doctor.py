@@ -52,7 +52,10 @@ def test_it_says_whether_streams_can_wait_and_why_not():
         assert done.returncode == 0
         return lines_of(done.stdout)["device order"]
 
-    assert order().startswith("gate: streams of device 0 can wait for calls: tried; ")
+    tried = "gate: streams of device 0 can wait for calls: tried; "
+    assert order() == f"{tried}the torch backend waits on the host by default (docs/gpu.md)"
+    chosen = order(QCCL_STREAM_ORDER="gate")
+    assert chosen == f"{tried}torch's wait too, because QCCL_STREAM_ORDER says so (docs/gpu.md)"
     assert order(QCCL_STREAM_ORDER="host") == "host, because QCCL_STREAM_ORDER says so"
     refused = order(FAKE_CUDA_FAIL="cuStreamWaitValue32=801")
     assert refused == "host: streams of device 0 can't wait for calls: cuStreamWaitValue32: error 801"

@@ -292,9 +292,10 @@ void describe_order(device::Runtime& runtime, int index, std::optional<StreamOrd
   constexpr const char* kTopic = "device order";
   if (chosen == StreamOrder::host) return found.fact(kTopic, "host, because QCCL_STREAM_ORDER says so");
   const Status tried = try_gates(runtime, index);
-  found.fact(kTopic, tried.ok() ? fmt::format("gate: streams of device {} can wait for calls: tried; the torch backend "
-                                              "waits on the host (docs/gpu.md)",
-                                              index)
+  const char* const of_torch = chosen == StreamOrder::gate ? "torch's wait too, because QCCL_STREAM_ORDER says so"
+                                                           : "the torch backend waits on the host by default";
+  found.fact(kTopic, tried.ok() ? fmt::format("gate: streams of device {} can wait for calls: tried; {} (docs/gpu.md)",
+                                              index, of_torch)
                                 : fmt::format("host: streams of device {} can't wait for calls: {}", index,
                                               tried.error().message));
 }

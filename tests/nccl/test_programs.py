@@ -51,6 +51,14 @@ def test_communicators_that_are_ended_at_exit_let_their_streams_go_on(how):
     assert ended.stderr.count("a stream goes on without the result of a call: ") == 2
 
 
+def test_each_rank_warns_once_where_streams_share_a_queue_and_results_stay_right():
+    devices = PROGRAM.parent / "conformance" / "nccl_devices"
+    ended = run(devices, "in_order", CUDA_DEVICE_MAX_CONNECTIONS="1", QCCL_LOG="warning")
+    assert ended.returncode == 0, ended.stderr
+    warnings = [line for line in ended.stderr.splitlines() if "can't wait for calls, which block the host" in line]
+    assert len(warnings) == len(ended.stderr.splitlines()) == 4  # its ranks are threads of one process
+
+
 # ---- tools
 
 

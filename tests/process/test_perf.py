@@ -119,6 +119,25 @@ def test_the_table_is_nccl_tests_table():
     assert lines[-4:] == ["#", "# Collective test concluded: all_reduce_perf", "#", ""]
 
 
+QNCCL = {"RING_ALLREDUCE_VERSION": "new", "BITS": "8", "bucket_size": "1024"}
+
+
+@pytest.mark.parametrize("variables", [{}, QNCCL], ids=["uncompressed", "compressed"])
+def test_qnccls_own_line_runs_with_and_without_its_variables(variables):
+    line = "-b 4 -e 1M -d float -f 2 -n 5 -w 1 -g 8".split()
+    done = subprocess.run(
+        [PROGRAM.parent / "all_reduce_perf", *line], env=environment(**variables), capture_output=True, text=True,
+        timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "# Out of bounds values : 0 OK\n" in done.stdout
+    rows = rows_of(done.stdout)
+    assert [row.size for row in rows] == [4 << i for i in range(19)]
+    assert {p.wrong for row in rows for p in (row.out_of_place, row.in_place)} == {"0"}
+    ratios = {row.ratio for row in rows[-4:]}
+    assert (ratios == {"1.00"}) == (not variables), ratios
+
+
 def test_only_rank_0_prints():
     result = run("perf", "all_reduce", "-b", "1K", "-e", "1K", "-n", 1, "-g", 4)
     assert result.stdout.count("# Collective test starting") == 1

@@ -58,6 +58,35 @@ static void rooted(struct Ranks* ranks, size_t count, int root) {
   }
 }
 
+/* The root's own part is where it belongs: NCCL's in-place rule. */
+static void rooted_in_place(struct Ranks* ranks, size_t count, int root) {
+  const size_t whole = count * (size_t)ranks->world;
+  fill(ranks, whole);
+  for (int at = 0; at < ranks->count; ++at) {
+    const int rank = ranks->first + at;
+    memcpy(outputs[at] + (size_t)rank * count, inputs[at], count * sizeof(float));
+  }
+  ALL(ranks, ncclGather(rank == root ? outputs[at] + (size_t)rank * count : inputs[at],
+                        rank == root ? outputs[at] : NULL, count, ncclFloat32, root, comm, NULL));
+  for (int at = 0; at < ranks->count; ++at) {
+    if (ranks->first + at != root) continue;
+    for (size_t i = 0; i < whole; ++i) CHECK(outputs[at][i] == value((int)(i / count), i % count));
+  }
+  fill(ranks, whole);
+  ALL(ranks, ncclScatter(rank == root ? inputs[at] : NULL,
+                         rank == root ? inputs[at] + (size_t)rank * count : outputs[at], count, ncclFloat32, root, comm,
+                         NULL));
+  for (int at = 0; at < ranks->count; ++at) {
+    const int rank = ranks->first + at;
+    const size_t begin = (size_t)rank * count;
+    if (rank == root) {
+      for (size_t i = 0; i < whole; ++i) CHECK(inputs[at][i] == value(root, i));
+    } else {
+      for (size_t i = 0; i < count; ++i) CHECK(outputs[at][i] == value(root, begin + i));
+    }
+  }
+}
+
 static void parts(struct Ranks* ranks, size_t count) {
   const size_t whole = count * (size_t)ranks->world;
   fill(ranks, whole);
@@ -88,7 +117,10 @@ void check_collectives(struct Ranks* ranks) {
   for (size_t c = 0; c < sizeof(kCounts) / sizeof(*kCounts); ++c) {
     all_reduce(ranks, kCounts[c]);
     parts(ranks, kCounts[c]);
-    for (int root = 0; root < ranks->world; ++root) rooted(ranks, kCounts[c], root);
+    for (int root = 0; root < ranks->world; ++root) {
+      rooted(ranks, kCounts[c], root);
+      rooted_in_place(ranks, kCounts[c], root);
+    }
   }
   ALL(ranks, ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, comm, NULL));
   ALL(ranks, ncclBroadcast(NULL, NULL, 0, ncclFloat32, 0, comm, NULL));

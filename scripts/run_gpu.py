@@ -11,7 +11,8 @@ Parts (docs/gpu.md says what they measure):
   processes   2 and 4 processes with qccl perf --device cuda, over shared memory and TCP
   gates       that streams which wait for calls go on, whatever happens meanwhile, and that processes end
   tests       tests/gpu, the kernels under compute-sanitizer, and the torch device tests on "cuda"
-  training    DDP steps of the demo's model
+  training    steps of the demo's model with DDP and FSDP2, where the host waits and where streams do
+  nccl        torch's nccl backend on QCCL's interface of NCCL: losses beside the qccl backend's
 
 Compares with the last file. Exit 0; 1 if bytes differ or a part failed; 3 without a driver or a GPU.
 """
@@ -39,15 +40,24 @@ from bench.gpu import figures  # noqa: E402
 NO_GPU = 3
 BENCH = ROOT / "build" / "bench"
 PROGRAM = ROOT / "build" / "qccl"
+NCCL = ROOT / "build" / "libqccl_nccl.so"
 GPU_TESTS = ROOT / "build" / "tests" / "gpu_tests"
+TRAINING = ROOT / "bench" / "gpu" / "training.py"
+NCCL_TRAINING = ROOT / "bench" / "gpu" / "nccl_training.py"
 COMPRESSIONS = ["none", "minmax:bits=8", "minmax:bits=4"]
-TARGETS = ["qccl_program", "gpu_gates", "gpu_kernels", "gpu_ranks", "gpu_tests"]
+TARGETS = ["qccl_program", "qccl_nccl", "gpu_gates", "gpu_kernels", "gpu_ranks", "gpu_tests"]
 PART_LIMIT_SECONDS = 420
 # Cases of gpu_gates, with the exit codes of those that end well.
 GATE_CASES = {"streams": 0, "free": 0, "abort": 0, "deadline": 0, "exit": 0, "_exit": 0, "quick_exit": 0,
               "kill": -signal.SIGKILL}  # fmt: skip
-CONNECTIONS = ["8", "1"]  # CUDA_DEVICE_MAX_CONNECTIONS: the driver's default, and that of programs such as Megatron
+# CUDA_DEVICE_MAX_CONNECTIONS: the driver's default, that of programs such as Megatron, a few and the most.
+CONNECTIONS = ["8", "1", "2", "32"]
+ORDERS = ["host", "gate"]  # QCCL_STREAM_ORDER
+# Of tests/torch/device; the others hold the streams of the fake device.
+TORCH_TESTS = ["calls", "device_tensors", "parallel", "training", "demo_on_a_device"]
 SANITIZERS = ["memcheck", "racecheck"]
+NCCL_STEPS = 10
+LOSS_DIFFERENCE = 1e-3
 SANITIZER_FOUND = 9  # its exit code
 
 
@@ -79,7 +89,7 @@ def parse_arguments() -> argparse.Namespace:
     sizes.add_argument("--iterations", type=int, default=20)
     sizes.add_argument("--seconds", type=float, default=150, help="for the ranks: larger sizes are then left out")
     sizes.add_argument("--gate-seconds", type=float, default=30, help="after which a case of the gates counts as hung")
-    sizes.add_argument("--steps", type=int, default=30, help="of training")
+    sizes.add_argument("--steps", type=int, default=20, help="of training")
     parser.add_argument("--plant", choices=["kernels", "ranks", "gates"],
                         help="change a byte there, or hang, to see it found")  # fmt: skip
     arguments = parser.parse_args()
@@ -293,7 +303,7 @@ def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
 def run_torch_tests(python: Path) -> int:
     if subprocess.run([python, "-c", "import pytest, pytest_timeout"], capture_output=True).returncode != 0:
         raise Skipped(f"{python} has no pytest or no pytest-timeout")
-    files = [ROOT / "tests" / "torch" / "device" / f"test_{name}.py" for name in ("calls", "device_tensors")]
+    files = [ROOT / "tests" / "torch" / "device" / f"test_{name}.py" for name in TORCH_TESTS]
     return run_program([python, "-m", "pytest", "-q", "-rs", *files], (0, 1), QCCL_TEST_DEVICE="cuda")
 
 
@@ -307,17 +317,54 @@ def run_sanitizer(tool: str) -> int:
     return run_program([program, "--tool", tool, "--error-exitcode", SANITIZER_FOUND, *kernels], (0, SANITIZER_FOUND))
 
 
+def rows_of(command: list[object], **variables: str) -> list[dict[str, Any]]:
+    """Those that a program of torch prints, after ROW; all that it prints is progress."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    said = subprocess.run([str(word) for word in command], env=environment, check=True, stdout=subprocess.PIPE,
+                          text=True, timeout=PART_LIMIT_SECONDS).stdout  # fmt: skip
+    print(said, end="", flush=True)
+    return [json.loads(line[4:]) for line in said.splitlines() if line.startswith("ROW ")]
+
+
 def run_training(arguments: argparse.Namespace) -> dict[str, Any]:
     python = torch_python(arguments)
     rows = []
     for ranks in arguments.processes:
-        command = [PROGRAM, "run", "-n", ranks, "--", python, ROOT / "bench" / "gpu" / "training.py"]
-        command += ["--device", "cuda", "--steps", arguments.steps, *COMPRESSIONS]
-        said = subprocess.run([str(word) for word in command], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True,
-                              stdout=subprocess.PIPE, text=True, timeout=PART_LIMIT_SECONDS).stdout  # fmt: skip
-        print(said, end="", flush=True)
-        rows += [json.loads(line[4:]) for line in said.splitlines() if line.startswith("ROW ")]
+        for order in ORDERS:
+            for way in ("ddp", "fsdp2"):
+                command = [PROGRAM, "run", "-n", ranks, "--", python, TRAINING, "--device", "cuda", "--way", way]
+                command += ["--steps", arguments.steps, *COMPRESSIONS]
+                rows += [row | {"order": order} for row in rows_of(command, QCCL_STREAM_ORDER=order)]
     return {"rows": rows}
+
+
+def run_nccl(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same training through torch's nccl backend, on QCCL, and through the qccl backend."""
+    python = torch_python(arguments)
+    rows: list[dict[str, Any]] = []
+    wrong: list[str] = []
+    for ranks in arguments.processes:
+        start = [PROGRAM, "run", "-n", ranks, "--"]
+        train = [python, NCCL_TRAINING, "--steps", NCCL_STEPS, "--backend"]
+        preloaded = [*start, "env", f"LD_PRELOAD={NCCL}", *train, "nccl"]
+        runs = [rows_of([*start, *train, "qccl"], QCCL_COMPRESSION="none")]
+        runs += [rows_of(preloaded, QCCL_COMPRESSION=compression) for compression in ("none", COMPRESSIONS[1])]
+        rows += [row for of_run in runs for row in of_run]
+        wrong += losses_that_differ(runs[0][0], runs[1][0], runs[2][0])
+    return {"rows": rows, **({"failed": "; ".join(wrong)} if wrong else {})}
+
+
+def losses_that_differ(own: dict[str, Any], nccl: dict[str, Any], compressed: dict[str, Any]) -> list[str]:
+    """Uncompressed losses differ by the order of sums only; compressed ones go down."""
+    ranks, found = own["ranks"], []
+    pairs = zip(own["losses"], nccl["losses"], strict=True)
+    if not all(abs(one - other) <= LOSS_DIFFERENCE for one, other in pairs):
+        found.append(f"{ranks} ranks: losses differ by more than {LOSS_DIFFERENCE:g} from the qccl backend's")
+    if not compressed["losses"][-1] < compressed["losses"][0]:
+        found.append(f"{ranks} ranks: losses do not go down with {COMPRESSIONS[1]}")
+    if compressed["losses"] == nccl["losses"]:
+        found.append(f"{ranks} ranks: {COMPRESSIONS[1]} makes no difference")
+    return found
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -327,6 +374,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "gates": run_gates,
     "tests": run_tests,
     "training": run_training,
+    "nccl": run_nccl,
 }
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def figures(document: Document) -> dict[str, float]:
         what = f"{row['ranks']} processes, {row['transport']}, {row['collective']} of {row['bytes']}"
         found[f"{what}, {row['compression']}, us"] = row["us"]
     for row in parts.get("training", {}).get("rows", []):
-        found[f"training on {row['ranks']} ranks, {row['compression']}, ms"] = row["ms"]
+        what = f"training on {row['ranks']} ranks, {row['way']}, {row['compression']}"
+        found[f"{what}, {row['order']} waits, ms"] = row["ms"]
     return found
 
 
@@ -108,7 +109,20 @@ def highlights(document: Document) -> str:
         well = sum(row["end"] == "ok" for row in of_count)
         waits = "streams wait at gates" if all(row["order"] == "gate" for row in of_count) else "the host waits"
         lines.append(f"  gates, connections: {connections}: {waits}; {well} of {len(of_count)} cases end")
+    lines += steps_in_both_orders(document)
     return "".join(line.replace("%", " %") + "\n" for line in lines)
+
+
+def steps_in_both_orders(document: Document) -> list[str]:
+    """A step of training where the host waits for calls, beside one where streams do."""
+    steps: dict[str, dict[str, float]] = {}
+    for row in parts_rows(document, "training"):
+        what = f"{row['way']}, {row['ranks']} ranks, {row['compression']}"
+        steps.setdefault(what, {})[row["order"]] = row["ms"]
+    return [
+        f"  training, {what}: " + ", ".join(f"{order}: {ms:.1f} ms" for order, ms in by_order.items())
+        for what, by_order in steps.items()
+    ]
 
 
 def summary(document: Document) -> str:

@@ -77,12 +77,13 @@ def test_streams_that_wait_go_on_and_processes_end_in_every_case(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = part_of(file, "gates")["rows"]
     assert [(row["case"], row["connections"]) for row in rows] == [
-        (case, count) for count in (8, 1) for case in script.GATE_CASES
+        (case, int(count)) for count in script.CONNECTIONS for case in script.GATE_CASES
     ]
-    assert all(row["order"] == ("gate" if row["connections"] == 8 else "host") for row in rows)
+    assert all(row["order"] == ("host" if row["connections"] == 1 else "gate") for row in rows)
     assert {row["end"] for row in rows} == {"ok"}
     cases = len(script.GATE_CASES)
-    assert f"  gates, connections: 8: streams wait at gates; {cases} of {cases} cases end\n" in done.stdout
+    for count in (2, 8, 32):
+        assert f"  gates, connections: {count}: streams wait at gates; {cases} of {cases} cases end\n" in done.stdout
     assert f"  gates, connections: 1: the host waits; {cases} of {cases} cases end\n" in done.stdout
 
 
@@ -180,14 +181,15 @@ def test_the_tests_of_a_gpu_pass_but_those_that_only_the_fake_can_serve(tmp_path
     assert "left out: ShadowPoolTest.memory_that_can_not_be_pinned_does_not_count\n" in done.stdout
 
 
-def test_parts_that_need_torch_say_what_torch_lacks(tmp_path):
+@pytest.mark.parametrize("part", ["training", "nccl"])
+def test_parts_that_need_torch_say_what_torch_lacks(part, tmp_path):
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this torch sees a GPU")
     file = tmp_path / "gpu.json"
-    assert run_gpu(file, "--parts", "training", **FAKE).returncode == 0
-    assert f"torch {torch.__version__} in " in part_of(file, "training")["skipped"]
+    assert run_gpu(file, "--parts", part, **FAKE).returncode == 0
+    assert f"torch {torch.__version__} in " in part_of(file, part)["skipped"]
 
 
 @pytest.mark.parametrize(
@@ -283,13 +285,81 @@ def test_the_kernels_run_under_compute_sanitizer_where_it_is_installed(tmp_path)
     assert part_of(file, "tests")["failed"] == "memcheck, racecheck"
 
 
-def test_steps_of_training_are_timed_for_each_compression():
-    command = [ROOT / "build" / "qccl", "run", "-n", 2, "--", sys.executable, ROOT / "bench" / "gpu" / "training.py"]
-    done = run(*command, "--device", "cpu", "--steps", 1, "none", "minmax:bits=4")
+def rows_of_two_ranks(program: Path, *flags: object, **variables: str) -> list[dict]:
+    done = run(ROOT / "build" / "qccl", "run", "-n", 2, "--", sys.executable, program, *flags, **variables)
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    assert [(row["ranks"], row["compression"]) for row in rows] == [(2, "none"), (2, "minmax:bits=4")]
+    return [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp2"])
+def test_steps_of_training_are_timed_for_each_compression(way):
+    flags = ["--device", "cpu", "--way", way, "--steps", 1]
+    rows = rows_of_two_ranks(script.TRAINING, *flags, "none", "minmax:bits=4")
+    assert [(row["ranks"], row["way"], row["compression"]) for row in rows] == [
+        (2, way, "none"), (2, way, "minmax:bits=4")
+    ]  # fmt: skip
     assert all(row["ms"] > 0 and 4 < row["loss"] < 6 for row in rows)
+
+
+def test_training_runs_where_the_host_waits_and_where_streams_do(tmp_path, monkeypatch):
+    def rows_of(command: list, QCCL_STREAM_ORDER: str) -> list[dict]:  # noqa: N803
+        way = command[command.index("--way") + 1]
+        return [{"ranks": 2, "way": way, "compression": "none", "ms": 12.0 if QCCL_STREAM_ORDER == "host" else 9.0}]
+
+    monkeypatch.setattr(script, "torch_python", lambda _: Path(sys.executable))
+    monkeypatch.setattr(script, "rows_of", rows_of)
+    monkeypatch.setattr(sys, "argv", ["run_gpu", "--processes", "2"])
+    document = document_of(training=script.run_training(script.parse_arguments()))
+    assert figures.highlights(document) == (
+        "  training, ddp, 2 ranks, none: host: 12.0 ms, gate: 9.0 ms\n"
+        "  training, fsdp2, 2 ranks, none: host: 12.0 ms, gate: 9.0 ms\n"
+    )
+    assert len(figures.figures(document)) == 4
+
+
+# ---- torch's nccl backend
+
+
+def test_training_through_torchs_backends_has_the_same_losses():
+    flags = ["--device", "cpu", "--steps", 3, "--backend"]
+    (gloo,) = rows_of_two_ranks(script.NCCL_TRAINING, *flags, "gloo")
+    (own,) = rows_of_two_ranks(script.NCCL_TRAINING, *flags, "qccl")
+    (compressed,) = rows_of_two_ranks(script.NCCL_TRAINING, *flags, "qccl", QCCL_COMPRESSION="minmax:bits=8")
+    assert (compressed["backend"], compressed["compression"]) == ("qccl", "minmax:bits=8")
+    assert script.losses_that_differ(gloo, own, compressed) == []
+
+
+def test_losses_that_differ_are_named():
+    def row(*losses: float) -> dict:
+        return {"ranks": 2, "losses": list(losses)}
+
+    assert script.losses_that_differ(row(5, 4), row(5, 4.0001), row(5, 4.1)) == []
+    assert script.losses_that_differ(row(5, 4), row(5, 4.01), row(5, 4.1)) == [
+        "2 ranks: losses differ by more than 0.001 from the qccl backend's"
+    ]
+    assert script.losses_that_differ(row(5, 4), row(5, 4), row(5, 6)) == [
+        "2 ranks: losses do not go down with minmax:bits=8"
+    ]
+    assert script.losses_that_differ(row(5, 4), row(5, 4), row(5, 4)) == ["2 ranks: minmax:bits=8 makes no difference"]
+    nan = float("nan")
+    assert len(script.losses_that_differ(row(5, 4), row(5, nan), row(5, nan))) >= 2
+
+
+def test_the_nccl_part_preloads_qccl_for_the_nccl_backend_alone(monkeypatch):
+    commands: list[tuple[str, str]] = []
+
+    def rows_of(command: list, QCCL_COMPRESSION: str) -> list[dict]:  # noqa: N803
+        commands.append((" ".join(map(str, command)), QCCL_COMPRESSION))
+        return [{"ranks": 2, "losses": [5, 4 if QCCL_COMPRESSION == "none" else 4.1]}]
+
+    monkeypatch.setattr(script, "torch_python", lambda _: Path(sys.executable))
+    monkeypatch.setattr(script, "rows_of", rows_of)
+    monkeypatch.setattr(sys, "argv", ["run_gpu", "--processes", "2"])
+    part = script.run_nccl(script.parse_arguments())
+    assert "failed" not in part and len(part["rows"]) == 3
+    assert [compression for _, compression in commands] == ["none", "none", "minmax:bits=8"]
+    preloads = [f"env LD_PRELOAD={script.NCCL} " in command for command, _ in commands]
+    assert preloads == [command.endswith(" nccl") for command, _ in commands] == [False, True, True]
 
 
 # ---- the comparison and the highlights

@@ -8,28 +8,9 @@
 namespace qccl::nccl {
 namespace {
 
-constexpr int kCopyTag = 1;  // ncclSend() has 0
-
-// Each side is behind the work of its stream; one without a stream is host memory.
-struct Copy {
-  const void* source;
-  std::optional<DeviceStream> source_stream;
-  void* target;
-  std::optional<DeviceStream> target_stream;
-  std::size_t bytes;
-};
-
 std::string name_of(const MemoryPlace& place) {
   if (place.home == MemoryHome::device) return "the memory of device " + std::to_string(place.device);
   return place.home == MemoryHome::pinned ? "pinned host memory" : "host memory that no device knows";
-}
-
-// As a message to this rank itself.
-void run(Communicator& group, const Copy& copy) {
-  const Work sent = group.send_async(copy.source, copy.bytes, DataType::uint8, group.rank(),
-                                     {.tag = kCopyTag, .stream = copy.source_stream});
-  group.recv(copy.target, copy.bytes, DataType::uint8, group.rank(), {.tag = kCopyTag, .stream = copy.target_stream});
-  sent.wait();
 }
 
 }  // namespace
@@ -50,17 +31,29 @@ std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
   return DeviceStream{first->home == MemoryHome::pinned ? comm.device() : first->device, stream};
 }
 
+int own_tag() {
+  constexpr unsigned kTags = 30'000;  // ncclSend() has 0
+  return 1 + static_cast<int>(process().own_messages++ % kTags);
+}
+
 void copy(Communicator& group, const void* source, void* target, std::size_t bytes,
           const std::optional<DeviceStream>& stream) {
   if (!stream) {
     std::memmove(target, source, bytes);
     return;
   }
-  run(group, {source, stream, target, stream, bytes});
+  const MessageOptions options{.tag = own_tag(), .stream = stream};
+  const Work sent = group.send_async(source, bytes, DataType::uint8, group.rank(), options);
+  const Work received = group.recv_async(target, bytes, DataType::uint8, group.rank(), options);
+  sent.block(*stream);
+  received.block(*stream);
 }
 
 void fetch(Communicator& group, const void* source, const DeviceStream& stream, void* target, std::size_t bytes) {
-  run(group, {source, stream, target, {}, bytes});
+  const int tag = own_tag();
+  const Work sent = group.send_async(source, bytes, DataType::uint8, group.rank(), {.tag = tag, .stream = stream});
+  group.recv(target, bytes, DataType::uint8, group.rank(), {.tag = tag});
+  sent.wait();
 }
 
 }  // namespace qccl::nccl

@@ -14,11 +14,14 @@ namespace qccl::nccl {
 std::optional<DeviceStream> stream_of(const ncclComm& comm, cudaStream_t stream,
                                       std::initializer_list<const void*> buffers);
 
-// Copies behind the work that the stream has. A device's memory goes by way of the host, as a message to this rank
-// itself.
+// The tag of a message that this rank sends itself.
+int own_tag();
+
+// Copies behind the work that the stream has, which then waits for the copy. A device's memory goes by way of the host,
+// as a message to this rank itself.
 void copy(Communicator& group, const void* source, void* target, std::size_t bytes,
           const std::optional<DeviceStream>& stream);
-// The same to host memory that no device knows.
+// The same to host memory that no device knows; this thread waits.
 void fetch(Communicator& group, const void* source, const DeviceStream& stream, void* target, std::size_t bytes);
 
 }  // namespace qccl::nccl

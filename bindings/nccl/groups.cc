@@ -6,15 +6,12 @@
 #include <thread>
 #include <utility>
 
+#include "buffers.h"
 #include "communicator.h"
 #include "results.h"
 
 namespace qccl::nccl {
 namespace {
-
-// ncclSend() has 0, copies have 1 (buffers.cc).
-constexpr int kFirstMarkTag = 2;
-constexpr unsigned kMarkTags = 30'000;
 
 using Streams = std::vector<DeviceStream>;
 
@@ -64,7 +61,7 @@ std::map<ncclComm*, Streams> streams_of(const std::vector<Operation>& operations
 
 // Ends once the stream has come to where it is now: an empty message to this rank itself.
 Work mark(Communicator& group, const DeviceStream& stream) {
-  const int tag = kFirstMarkTag + static_cast<int>(process().marks++ % kMarkTags);
+  const int tag = own_tag();
   group.send_async(nullptr, 0, DataType::uint8, group.rank(), {.tag = tag, .stream = stream});
   return group.recv_async(nullptr, 0, DataType::uint8, group.rank(), {.tag = tag});
 }

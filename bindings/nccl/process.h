@@ -22,8 +22,8 @@ using CommPtr = std::shared_ptr<ncclComm>;
 
 // Never destroyed, because a program's other threads may call until the process ends.
 struct Process {
-  std::atomic<unsigned> marks = 0;  // of streams, that have a tag each (groups.cc)
-  std::mutex mutex;                 // guards what follows
+  std::atomic<unsigned> own_messages = 0;  // messages of ranks to themselves, which have a tag each
+  std::mutex mutex;                        // guards what follows
   std::map<const ncclComm*, CommPtr> comms;
   std::map<std::string, std::shared_ptr<StoreServer>> servers;  // by the id's key
   std::map<void*, std::shared_ptr<void>> allocations;

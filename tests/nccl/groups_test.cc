@@ -37,6 +37,31 @@ TEST_P(Groups, one_thread_calls_for_all_ranks_several_times) {
   destroy_all(comms);
 }
 
+// The streams are held, so the copy of the root's input can't have ended when the group has.
+TEST(GatedGroups, a_broadcast_out_of_place_leaves_the_host) {
+  const auto comms = make_all(2);
+  std::vector<std::unique_ptr<Side>> sides;
+  std::vector<float*> inputs, outputs;
+  for (int rank = 0; rank < 2; ++rank) {
+    sides.push_back(std::make_unique<Side>(Where::device));
+    inputs.push_back(sides.back()->make(std::vector<float>(1000)));
+    outputs.push_back(sides.back()->make(std::vector<float>(1000)));
+  }
+  const std::vector<float> sent(1000, 7);
+  for (const auto& side : sides) fake::hold(side->stream());
+  fake::write(sides[1]->stream(), inputs[1], sent.data(), sent.size() * sizeof(float));
+  EXPECT_NCCL(ncclGroupStart());
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_NCCL(ncclBroadcast(inputs[rank], outputs[rank], 1000, ncclFloat32, 1, comms[rank], sides[rank]->stream()));
+  }
+  EXPECT_NCCL(ncclGroupEnd());
+  fake::write(sides[1]->stream(), inputs[1], std::vector<float>(1000).data(), 1000 * sizeof(float));
+  for (const auto& side : sides) fake::release(side->stream());
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(sides[rank]->read(outputs[rank], 1000), sent);
+  sides.clear();
+  destroy_all(comms);
+}
+
 TEST_P(Groups, a_ring_of_messages_that_all_send_first) {
   constexpr std::size_t kCount = 300'000;  // more than a send may leave behind
   run_ranks_as_threads(kWorld, [&](ncclComm_t comm, int rank) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "results.h"
 
@@ -128,7 +129,7 @@ void ncclComm::fail(const ErrorInfo& error) {
 
 ncclResult_t ncclComm::state() const {
   const std::lock_guard lock(mutex_);
-  if (is_in_progress_) return ncclInProgress;
+  if (is_in_progress_ || is_running_) return ncclInProgress;
   if (failure_) return qccl::nccl::result_of(failure_->kind);
   if (!group_ || is_closed_ || is_revoked_) return ncclSuccess;
   // A rank that has left in good order is missed only by calls.
@@ -149,6 +150,7 @@ std::string ncclComm::last_error() const {
 
 void ncclComm::revoke(const std::string& reason) {
   stop_.request_stop();
+  end_closing(reason);
   settle();
   std::unique_lock lock(mutex_);
   const auto group = group_;
@@ -163,6 +165,7 @@ void ncclComm::revoke(const std::string& reason) {
 void ncclComm::end(const std::string& reason) {
   stop_.request_stop();
   end_.request_stop();
+  end_closing(reason);
   settle();
   std::unique_lock lock(mutex_);
   const auto group = group_;
@@ -180,6 +183,49 @@ void ncclComm::close() {
   is_closed_ = true;
   lock.unlock();
   if (ends) Communicator(*group).close();
+}
+
+void ncclComm::close_later() {
+  Communicator group = this->group();
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_closed_, true)) refuse(kFinalized);
+    is_running_ = true;
+  }
+  try {
+    closer_ = std::jthread([this, group = std::move(group)]() mutable {
+      try {
+        group.close();
+      } catch (const Error& error) {
+        fail(error.info());
+      }
+      finish_closing();
+    });
+  } catch (...) {
+    finish_closing();
+    const std::lock_guard lock(mutex_);
+    is_closed_ = false;
+    throw;
+  }
+}
+
+// Ends the operations that closer_ waits for.
+void ncclComm::end_closing(const std::string& reason) {
+  std::unique_lock lock(mutex_);
+  if (!group_ || !is_closed_ || !is_running_) return;
+  Communicator group = *group_;
+  lock.unlock();
+  try {
+    group.abort(reason);
+  } catch (const Error&) {
+    // It has closed meanwhile.
+  }
+}
+
+void ncclComm::finish_closing() {
+  const std::lock_guard lock(mutex_);
+  is_running_ = false;
+  has_finished_.notify_all();
 }
 
 ncclRedOp_t ncclComm::add(const PremulSum& op) {

@@ -56,7 +56,7 @@ struct ncclComm {
   void make(const qccl::nccl::Making& making);
   // The same in a thread of its own: state() is ncclInProgress until it ends.
   void make_later(qccl::nccl::Making making);
-  // Waits until it is made, if that has begun.
+  // Waits until it is made, or closed by close_later(), if that has begun.
   void settle();
   // Requested by end(), which ends the making of communicators of this one's ranks as well.
   std::stop_token ended() const { return end_.get_token(); }
@@ -83,12 +83,15 @@ struct ncclComm {
   ncclResult_t state() const;
   std::string last_error() const;
 
-  // Ends its operations in all threads with an error, and its making. Later ones are refused.
+  // Ends its operations in all threads with an error, its making, and the waiting of close_later(). Later ones are
+  // refused.
   void revoke(const std::string& reason);
   // The same if operations are in flight, then leaves the group. Ends the making of communicators of its ranks too.
   void end(const std::string& reason);
   // Waits for its operations, each of which ends by its deadline, and leaves the group.
   void close();
+  // The same in a thread of its own: state() is ncclInProgress until it ends. Throws as group().
+  void close_later();
 
   ncclRedOp_t add(const qccl::nccl::PremulSum& op);
   void remove(ncclRedOp_t op);
@@ -97,6 +100,8 @@ struct ncclComm {
  private:
   void run(const qccl::nccl::Making& making);
   void finish(std::optional<qccl::Communicator> made, std::optional<qccl::ErrorInfo> failure);
+  void end_closing(const std::string& reason);
+  void finish_closing();
 
   const int device_;
   const bool is_blocking_;
@@ -107,7 +112,7 @@ struct ncclComm {
   std::condition_variable has_finished_;
   std::optional<qccl::Communicator> group_;
   bool is_in_progress_ = true;
-  bool is_running_ = false;  // its making
+  bool is_running_ = false;  // its making, or its end in closer_
   bool is_closed_ = false;
   bool is_revoked_ = false;
   std::optional<qccl::ErrorInfo> failure_;
@@ -115,7 +120,8 @@ struct ncclComm {
   std::vector<qccl::nccl::CommPtr> parts_;
   std::map<int, qccl::nccl::PremulSum> operators_;
   int next_operator_ = ncclAvg + 1;
-  std::jthread maker_;  // last: it ends before what it uses
+  std::jthread maker_;  // these last: they end before what they use
+  std::jthread closer_;
 };
 
 namespace qccl::nccl {

@@ -147,6 +147,13 @@ void submit(Operation operation) {
   end(operation.post(group, !operation.stream), operation, streams_of({operation}).at(operation.comm.get()));
 }
 
+ncclResult_t in_progress() {
+  Thread& thread = this_thread();
+  if (thread.depth == 0) return ncclInProgress;
+  thread.is_in_progress = true;
+  return ncclSuccess;
+}
+
 ncclResult_t submit(Making making, bool is_blocking) {
   Thread& thread = this_thread();
   if (!is_blocking) {
@@ -156,9 +163,7 @@ ncclResult_t submit(Making making, bool is_blocking) {
       discard(making);
       throw;
     }
-    if (thread.depth == 0) return ncclInProgress;
-    thread.is_making = true;
-    return ncclSuccess;
+    return in_progress();
   }
   if (thread.depth > 0) {
     thread.makings.push_back(std::move(making));
@@ -202,7 +207,7 @@ void drop_group() {
   thread.makings.clear();
   thread.operations.clear();
   thread.failure = ncclSuccess;
-  thread.is_making = false;
+  thread.is_in_progress = false;
 }
 
 }  // namespace qccl::nccl
@@ -220,7 +225,7 @@ ncclResult_t ncclGroupEnd() {
     if (thread.depth == 0) refuse_usage("ncclGroupEnd() without ncclGroupStart() in this thread");
     if (--thread.depth > 0) return ncclSuccess;
     const ncclResult_t failure = thread.failure;
-    const ncclResult_t success = std::exchange(thread.is_making, false) ? ncclInProgress : ncclSuccess;
+    const ncclResult_t success = std::exchange(thread.is_in_progress, false) ? ncclInProgress : ncclSuccess;
     end_group(thread);
     return failure == ncclSuccess ? success : failure;
   });

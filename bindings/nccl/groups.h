@@ -10,8 +10,12 @@ namespace qccl::nccl {
 // Runs the operation to its end, or records it. Both throw the failure of what they run.
 void submit(Operation operation);
 
+// What a call returns that goes on in a thread of its own: ncclInProgress, in a group ncclSuccess, and ncclGroupEnd()
+// returns it.
+ncclResult_t in_progress();
+
 // Makes the communicator, or records that. `is_blocking`: else a thread of its own makes it, and the result is
-// ncclInProgress, in a group that of ncclGroupEnd().
+// in_progress().
 ncclResult_t submit(Making making, bool is_blocking);
 
 // Makes all of them, each in a thread of its own, and throws the first failure.

@@ -1,5 +1,6 @@
 // Functions that end communicators and tell what has become of them.
 #include "communicator.h"
+#include "groups.h"
 #include "results.h"
 
 namespace qccl::nccl {
@@ -24,6 +25,10 @@ using namespace qccl::nccl;
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return guarded([&] {
     const CommPtr found = find(comm);
+    if (!found->is_blocking()) {
+      found->close_later();
+      return in_progress();
+    }
     found->settle();
     static_cast<void>(found->group());
     found->close();

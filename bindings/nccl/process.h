@@ -58,7 +58,7 @@ struct Making {
 struct Thread {
   int depth = 0;  // of ncclGroupStart()
   ncclResult_t failure = ncclSuccess;
-  bool is_making = false;  // a communicator of the group is made in a thread of its own
+  bool is_in_progress = false;  // a communicator of the group is made or finalized in a thread of its own
   std::vector<Operation> operations;
   std::vector<Making> makings;
   std::string last_error;  // what ncclGetLastError() returned points into it

@@ -522,8 +522,8 @@ class Communicator {
   // Ends every operation of this group with Error(aborted), here and, by a poison message, on the other ranks. Later
   // calls throw the same error. Returns when the library uses none of the caller's memory any more.
   void abort(const std::string& reason);
-  // Leaves the group: waits for this rank's operations, each of which ends by its timeout. Connections close once every
-  // communicator of the context is closed or destroyed. Later calls throw misuse.
+  // Leaves the group: waits for this rank's operations, each of which ends by its timeout, or by abort() in another
+  // thread. Connections close once every communicator of the context is closed or destroyed. Later calls throw misuse.
   void close();
 
  private:

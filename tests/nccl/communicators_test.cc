@@ -217,6 +217,65 @@ TEST(Communicators, a_finalized_communicator_takes_no_calls_and_is_destroyed_onc
   });
 }
 
+// Rank 0 of communicators that do not block is finalized while its stream waits for a message of rank 1.
+class FinalizedWithoutBlocking : public ::testing::Test {
+ protected:
+  FinalizedWithoutBlocking() {
+    ::setenv("QCCL_TIMEOUT", "5", 1);
+    const ncclUniqueId id = make_id();
+    ncclConfig_t config = make_config(0);
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ncclCommInitRankConfig(&comms_[rank], 2, id, rank, &config), ncclInProgress);
+    }
+    for (const ncclComm_t comm : comms_) wait_for(comm);
+    EXPECT_NCCL(ncclRecv(value_, 1, ncclInt32, 1, comms_[0], side_.stream()));
+    EXPECT_EQ(ncclCommFinalize(comms_[0]), ncclInProgress);
+    EXPECT_EQ(state_of(comms_[0]), ncclInProgress);
+  }
+  ~FinalizedWithoutBlocking() override { ::unsetenv("QCCL_TIMEOUT"); }
+
+  static void wait_for(ncclComm_t comm) {
+    while (state_of(comm) == ncclInProgress) std::this_thread::yield();
+    EXPECT_EQ(state_of(comm), ncclSuccess);
+  }
+
+  ncclComm_t comms_[2] = {};
+  Side side_{Where::device};
+  int* value_ = side_.make(std::vector<int>{0});
+};
+
+TEST_F(FinalizedWithoutBlocking, communicators_are_in_progress_until_their_calls_have_ended) {
+  EXPECT_EQ(ncclCommFinalize(comms_[0]), ncclInvalidUsage);
+  EXPECT_EQ(size_of(comms_[0]), 2);
+  int sent = 7;
+  EXPECT_NCCL(ncclSend(&sent, 1, ncclInt32, 0, comms_[1], nullptr));
+  wait_for(comms_[0]);
+  EXPECT_EQ(side_.read(value_, 1), std::vector<int>{7});
+  EXPECT_NCCL(ncclCommDestroy(comms_[0]));
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclCommFinalize(comms_[1]));
+  EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+  wait_for(comms_[1]);
+  EXPECT_NCCL(ncclCommDestroy(comms_[1]));
+}
+
+TEST_F(FinalizedWithoutBlocking, communicators_are_destroyed_when_their_calls_have_ended) {
+  int sent = 7;
+  EXPECT_NCCL(ncclSend(&sent, 1, ncclInt32, 0, comms_[1], nullptr));
+  EXPECT_NCCL(ncclCommDestroy(comms_[0]));
+  EXPECT_EQ(side_.read(value_, 1), std::vector<int>{7});
+  EXPECT_NCCL(ncclCommDestroy(comms_[1]));
+}
+
+TEST_F(FinalizedWithoutBlocking, communicators_are_aborted_with_their_calls) {
+  EXPECT_NCCL(ncclCommAbort(comms_[0]));
+  int received = 0;
+  EXPECT_EQ(ncclRecv(&received, 1, ncclInt32, 0, comms_[1], nullptr), ncclSystemError);
+  EXPECT_NE(std::string(ncclGetLastError(comms_[1])).find("ncclCommAbort()"), std::string::npos)
+      << ncclGetLastError(comms_[1]);
+  EXPECT_NCCL(ncclCommDestroy(comms_[1]));
+}
+
 // Rank 0 blocks in a call that rank 1 never makes; `end` ends it from another thread.
 void expect_ended(const std::function<void(ncclComm_t)>& end, ncclResult_t other_result) {
   const ncclUniqueId id = make_id();

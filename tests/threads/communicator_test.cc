@@ -346,6 +346,32 @@ TEST_P(Transports, abort_ends_operations_on_all_ranks_with_the_reason) {
   for (const auto& failure : failures) EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
 }
 
+TEST_P(Transports, abort_ends_what_close_waits_for_in_another_thread) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> data(10);
+    if (comm.rank() == 1) {
+      const ErrorInfo failure = error_of([&] { comm.recv(data, 0); });
+      EXPECT_NE(failure.message.find("operator asked"), std::string::npos) << failure.message;
+      return;
+    }
+    Work work = comm.recv_async(data, 1);
+    std::jthread closer([&] { comm.close(); });
+    const auto is_open = [&] {
+      try {
+        static_cast<void>(comm.in_flight());
+        return true;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    while (is_open()) std::this_thread::yield();
+    comm.abort("operator asked");
+    closer.join();
+    EXPECT_EQ(error_of([&] { work.wait(); }).kind, ErrorKind::aborted);
+    EXPECT_EQ(error_of([&] { comm.abort("too late"); }).kind, ErrorKind::misuse);
+  });
+}
+
 TEST_P(Transports, wait_with_a_timeout_gives_up_waiting_and_not_the_operation) {
   expect_success(2, [](Communicator& comm) {
     std::vector<float> data(1000, 1.0F);

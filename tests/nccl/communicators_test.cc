@@ -143,6 +143,18 @@ TEST(Communicators, shrink_leaves_ranks_out_and_its_parent_as_it_is) {
   });
 }
 
+// A sum of rank 0 that waits for the other ranks until it is ended. Its message to rank 1 over `other` says that it has
+// been posted.
+std::thread start_sum_to_be_ended(ncclComm_t comm, ncclComm_t other) {
+  return std::thread([=] {
+    int own = 1;
+    EXPECT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclAllReduce(&own, &own, 1, ncclInt32, ncclSum, comm, nullptr));
+    EXPECT_NCCL(ncclSend(&own, 1, ncclInt32, 1, other, nullptr));
+    EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
+  });
+}
+
 TEST(Communicators, shrink_with_abort_ends_what_the_ranks_wait_for) {
   const ncclUniqueId other_id = make_id();
   run_ranks_as_threads(4, [&](ncclComm_t comm, int rank) {
@@ -151,16 +163,7 @@ TEST(Communicators, shrink_with_abort_ends_what_the_ranks_wait_for) {
     EXPECT_EQ(sum_over(comm, 1), 4);
     std::thread caller;
     int value = 0;
-    if (rank == 0) {
-      // Its message says that it has posted the call that waits for the others.
-      caller = std::thread([=] {
-        int own = 1;
-        EXPECT_NCCL(ncclGroupStart());
-        EXPECT_NCCL(ncclAllReduce(&own, &own, 1, ncclInt32, ncclSum, comm, nullptr));
-        EXPECT_NCCL(ncclSend(&own, 1, ncclInt32, 1, other, nullptr));
-        EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
-      });
-    }
+    if (rank == 0) caller = start_sum_to_be_ended(comm, other);
     if (rank == 1) EXPECT_NCCL(ncclRecv(&value, 1, ncclInt32, 0, other, nullptr));
     EXPECT_EQ(sum_over(other, 1), 4);
     if (rank < 3) {
@@ -330,16 +333,7 @@ void expect_usable_when_revoked(const std::function<void(ncclComm_t comm, int ra
     EXPECT_EQ(sum_over(comm, 1), kRevokers);
     std::thread caller;
     int value = 0;
-    if (rank == 0) {
-      // Its message says that it has posted the call that waits for the others.
-      caller = std::thread([=] {
-        int own = 1;
-        EXPECT_NCCL(ncclGroupStart());
-        EXPECT_NCCL(ncclAllReduce(&own, &own, 1, ncclInt32, ncclSum, comm, nullptr));
-        EXPECT_NCCL(ncclSend(&own, 1, ncclInt32, 1, other, nullptr));
-        EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
-      });
-    }
+    if (rank == 0) caller = start_sum_to_be_ended(comm, other);
     if (rank == 1) EXPECT_NCCL(ncclRecv(&value, 1, ncclInt32, 0, other, nullptr));
     EXPECT_EQ(sum_over(other, 1), kRevokers);
     if (rank == 2) EXPECT_EQ(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr), ncclSystemError);

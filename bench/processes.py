@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 
 def start(commands: list[list[str]], environments: list[dict[str, str]]) -> list[subprocess.Popen]:
@@ -34,8 +35,8 @@ def end(processes: list[subprocess.Popen], grace: float) -> bool:
     return clean
 
 
-def read_rows(processes: list[subprocess.Popen], count: int, timeout: float) -> list[dict]:
-    """The rows that rank 0 prints; fewer if all processes end or the timeout passes first."""
+def read_rows(processes: list[subprocess.Popen], count: int, timeout: float) -> Iterator[dict]:
+    """The rows that rank 0 prints, as they come; fewer if all processes end or the timeout passes first."""
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read(stream) -> None:
@@ -45,8 +46,8 @@ def read_rows(processes: list[subprocess.Popen], count: int, timeout: float) -> 
 
     for process in processes:
         threading.Thread(target=read, args=(process.stdout,), daemon=True).start()
-    rows, open_streams, deadline = [], len(processes), time.monotonic() + timeout
-    while len(rows) < count and open_streams > 0:
+    found, open_streams, deadline = 0, len(processes), time.monotonic() + timeout
+    while found < count and open_streams > 0:
         try:
             line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -54,7 +55,7 @@ def read_rows(processes: list[subprocess.Popen], count: int, timeout: float) -> 
         if line is None:
             open_streams -= 1
         elif line.startswith("ROW "):
-            rows.append(json.loads(line[4:]))
+            found += 1
+            yield json.loads(line[4:])
         else:
             print(line, end="", file=sys.stderr)
-    return rows

@@ -1,17 +1,18 @@
-"""One rank of bench/outer/compare: trains the demo's model by each method.
+"""One rank of bench/outer/compare: trains the demo's model by each method, from the end of one data parallel warm-up.
 
 Rank 0 prints a row for each: the loss on held-out text at some steps, and the bytes that it sent for a step
 after the warm-up.
 """
 
 import argparse
-import gc
+import copy
 import json
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -37,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", type=int, nargs=4, required=True, metavar=("LAYERS", "WIDTH", "HEADS", "CONTEXT"))
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--warm-up", type=int, required=True, help="data parallel steps before the method begins")
+    parser.add_argument("--warm-up", type=int, required=True, help="data parallel steps before the methods begin")
     parser.add_argument("--sequences", type=int, required=True, help="of a rank, a step")
     parser.add_argument("--learning-rate", type=float, required=True, help="of the inner optimizer")
     parser.add_argument("--seed", type=int, required=True)
@@ -47,8 +48,13 @@ def main() -> None:
     torch.set_num_threads(1)
     texts = text.load(arguments.data)
     dist.init_process_group("qccl")
+    training = Training(texts, arguments)
+    training.run(data_parallel(METHODS[BASE], training.model), arguments.warm_up)
+    start = copy.deepcopy(training.state())
     for name in arguments.methods:
-        row = train(METHODS[name], texts, arguments)
+        training = Training(texts, arguments)
+        training.load(start)
+        row = train(METHODS[name], training, arguments)
         if dist.get_rank() == 0:
             print("ROW " + json.dumps({"method": name, "seed": arguments.seed, **row}), flush=True)
     dist.destroy_process_group()
@@ -98,53 +104,72 @@ def outer_loop(method: Method, model: torch.nn.Module) -> qccl.outer.OuterLoop:
     )
 
 
-def train(
-    method: Method, texts: tuple[torch.Tensor, torch.Tensor], arguments: argparse.Namespace
-) -> dict[str, object]:
-    """All methods of a seed have the same initial weights and the same batches. The global model is validated."""
-    rank, world, shape = dist.get_rank(), dist.get_world_size(), Shape(*arguments.shape)
-    torch.manual_seed(arguments.seed)
-    model = GPT(shape)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, betas=(0.9, 0.95), fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: share_of_rate(step / arguments.steps))
-    batches, held_out = (
-        Batches(tokens, count, shape.context, torch.Generator().manual_seed(1000 * arguments.seed + rank))
-        for tokens, count in zip(texts, (arguments.sequences, HELD_OUT_SEQUENCES // world), strict=True)
-    )
-    validation, losses = held_out.next(), []
-    trainer = data_parallel(METHODS[BASE], model)
-    for step in range(arguments.steps):
-        if step % max(1, arguments.steps // VALIDATIONS) == 0:
-            losses.append((step, validate(model, trainer.weights(), validation)))
-        if step == arguments.warm_up:
-            del trainer  # DistributedDataParallel takes its hooks off the parameters
-            gc.collect()
-            trainer = synchronised(method, model) if method.every else data_parallel(method, model)
-        loss = trainer.model(*batches.next())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        trainer.after_step()
+class Training:
+    """This rank's model, inner optimizer and batches. Ranks with the same seed begin with the same weights."""
+
+    def __init__(self, texts: tuple[torch.Tensor, torch.Tensor], arguments: argparse.Namespace) -> None:
+        rank, world, shape = dist.get_rank(), dist.get_world_size(), Shape(*arguments.shape)
+        torch.manual_seed(arguments.seed)
+        self.model = GPT(shape)
+        self._steps, self._rate = arguments.steps, arguments.learning_rate
+        self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=self._rate, betas=(0.9, 0.95), fused=True)
+        self._generator = torch.Generator().manual_seed(1000 * arguments.seed + rank)
+        self._batches = Batches(texts[0], arguments.sequences, shape.context, self._generator)
+        held_out = torch.Generator().manual_seed(1000 * arguments.seed + rank)
+        self._validation = Batches(texts[1], HELD_OUT_SEQUENCES // world, shape.context, held_out).next()
+        self._step = 0
+        self.losses: list[tuple[int, float]] = []
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(), "step": self._step,
+            "batches": self._generator.get_state(), "losses": self.losses,
+        }  # fmt: skip
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Shares no memory with the state."""
+        state = copy.deepcopy(state)
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._generator.set_state(state["batches"])
+        self._step, self.losses = state["step"], state["losses"]
+
+    def run(self, trainer: Trainer, until: int) -> None:
+        while self._step < until:
+            if self._step % max(1, self._steps // VALIDATIONS) == 0:
+                self.validate(trainer.weights())
+            for group in self._optimizer.param_groups:
+                group["lr"] = self._rate * share_of_rate(self._step / self._steps)
+            loss = trainer.model(*self._batches.next())
+            self._optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self._optimizer.step()
+            self._step += 1
+            trainer.after_step()
+
+    @torch.no_grad()
+    def validate(self, weights: dict[str, torch.Tensor]) -> None:
+        """Adds the mean loss over all ranks' held-out sequences."""
+        loss = functional_call(self.model, weights, self._validation)
+        dist.all_reduce(loss, dist.ReduceOp.AVG)
+        self.losses.append((self._step, loss.item()))
+
+
+def train(method: Method, training: Training, arguments: argparse.Namespace) -> dict[str, object]:
+    """From the end of the warm-up. The global model is validated."""
+    trainer = synchronised(method, training.model) if method.every else data_parallel(method, training.model)
+    training.run(trainer, arguments.steps)
     trainer.at_end()
-    losses.append((arguments.steps, validate(model, trainer.weights(), validation)))
-    parameters = sum(each.numel() for each in model.parameters())
-    bytes_a_step = trainer.bytes_sent() / (arguments.steps - arguments.warm_up)
-    described = {"parameters": parameters, "warm_up": arguments.warm_up}
-    return described | {"losses": losses, "bytes_a_step": bytes_a_step}
+    training.validate(trainer.weights())
+    return {
+        "parameters": sum(each.numel() for each in training.model.parameters()), "warm_up": arguments.warm_up,
+        "losses": training.losses, "bytes_a_step": trainer.bytes_sent() / (arguments.steps - arguments.warm_up),
+    }  # fmt: skip
 
 
 def share_of_rate(done: float) -> float:
     return min(done / RISE + 0.01, LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * done)) / 2)
-
-
-@torch.no_grad()
-def validate(model: GPT, weights: dict[str, torch.Tensor], batch: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """The mean over all ranks' held-out sequences."""
-    loss = functional_call(model, weights, batch)
-    dist.all_reduce(loss, dist.ReduceOp.AVG)
-    return loss.item()
 
 
 if __name__ == "__main__":

@@ -25,13 +25,13 @@ def loss_cells(rows: list[dict], base: list[dict]) -> list[str]:
     """The final loss, how much higher than data parallel with the same seed, bytes."""
     if not rows:
         return ["", "", ""]
-    ends = [row["losses"][-1][1] for row in rows]
-    changes = [100 * (end / other["losses"][-1][1] - 1) for end, other in zip(ends, base, strict=True)]
-    change = f"{statistics.mean(changes):+.2f} %"
+    ends, base_ends = ({row["seed"]: row["losses"][-1][1] for row in each} for each in (rows, base))
+    changes = [100 * (end / base_ends[seed] - 1) for seed, end in ends.items() if seed in base_ends]
+    change = f"{statistics.mean(changes):+.2f} %" if changes else ""
     if len(changes) > 1:
         change += f" ({min(changes):+.2f}..{max(changes):+.2f})"
     sent = statistics.mean(row["bytes_a_step"] for row in rows)
-    return [f"{statistics.mean(ends):.4f}", "" if rows is base else change, bytes_text(sent)]
+    return [f"{statistics.mean(ends.values()):.4f}", "" if rows is base else change, bytes_text(sent)]
 
 
 def time_cell(rows: list[dict], rate: str) -> str:

@@ -3,7 +3,7 @@
 // some H times fewer bytes than data parallelism.
 //
 //   qccl::train::OuterLoop outer(world, {qccl::train::OuterParameter::of("layer.0.weight", weights), ...},
-//                                {.every = 100, .fragments = 4, .delay = 5, .blend = 0.5,
+//                                {.every = 100, .fragments = 4, .delay = 5,
 //                                 .compression = qccl::block_int({.bits = 4})});
 //   for (...) {
 //     // forward, backward, inner optimizer

@@ -39,7 +39,6 @@ bool poll(c10d::Store& store, const std::string& key, std::chrono::milliseconds 
   }
 }
 
-// A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
 class C10dStore final : public qccl::Store {
  public:
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
@@ -90,7 +89,7 @@ c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& s
 InitOptions init_options(const GroupSpec& spec) {
   InitOptions options{.rank = spec.rank,
                       .world = spec.size,
-                      .store = std::make_shared<C10dStore>(spec.store),
+                      .store = meeting_store(spec.store),
                       .job = "torch/" + spec.name,
                       .timeout = spec.timeout,
                       .init_timeout = spec.init_timeout ? spec.init_timeout : spec.timeout,
@@ -100,6 +99,10 @@ InitOptions init_options(const GroupSpec& spec) {
 }
 
 }  // namespace
+
+std::shared_ptr<Store> meeting_store(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<C10dStore>(std::move(store));
+}
 
 SharedJob::SharedJob(const GroupSpec& spec) : SharedJob(qccl::init(init_options(spec)), spec) {
   // Not an option of init(), because later groups must not inherit it.

@@ -35,6 +35,9 @@ struct GroupSpec {
   bool alone = false;                                   // no later group shares a new job
 };
 
+// A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
+std::shared_ptr<Store> meeting_store(c10::intrusive_ptr<c10d::Store> store);
+
 class SharedJob {
  public:
   // Collective over the ranks of `spec`. Throws qccl::Error.

@@ -51,8 +51,8 @@ struct InitOptions {
   // Growing (growth.h). `open`: newcomers may come to this rank's door, at `door_port` of all interfaces (0: any port).
   std::optional<bool> open{};                // QCCL_OPEN, else not
   std::optional<std::uint16_t> door_port{};  // QCCL_DOOR_PORT, else any
-  // Instead of rank and world: waits, for the init timeout, until an open job takes this process in by grow(). Doors of
-  // its members, with commas: "10.0.0.1:40000,10.0.0.2:40000".
+  // Instead of rank and world: waits, for the init timeout, until an open job's grow() takes this process in. Doors of
+  // members, "10.0.0.1:40000,10.0.0.2:40000", or "store": those listed where the job met (store, or address and port).
   std::string join{};  // QCCL_JOIN, else none
 };
 

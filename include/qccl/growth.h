@@ -1,8 +1,8 @@
 // Groups that grow: processes that come later join a job that runs.
 //
 // A job is open if its ranks are started with InitOptions::open: each of them then has a door (Communicator::door()),
-// at which newcomers wait. A newcomer is started with InitOptions::join, the doors of one or more members; its init()
-// returns when the members take it in by Communicator::grow().
+// at which newcomers wait. A newcomer is started with InitOptions::join, the doors of one or more members or the store
+// that lists them; its init() returns when the members take it in by Communicator::grow().
 #pragma once
 
 #include <chrono>

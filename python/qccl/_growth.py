@@ -6,6 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 
 from . import _C, _backend
 from ._api import Options, backend_of
@@ -57,6 +60,7 @@ def grow(
 def join(
     doors: str | None = None,
     *,
+    store: c10d.Store | None = None,
     backend: str = "qccl",
     timeout: timedelta | None = None,
     pg_options: Options | None = None,
@@ -65,7 +69,9 @@ def join(
 
     Instead of dist.init_process_group(). Rank and world size come from the job.
 
-    doors: of one or more of its ranks, as door() gives them, with commas. None: QCCL_JOIN.
+    doors: of one or more of its ranks, as door() gives them, with commas; or "store", for those that the job's first
+        store lists, which is found by MASTER_ADDR and MASTER_PORT, as its ranks found it. None: QCCL_JOIN.
+    store: that store, if the ranks gave one to init_process_group(), in place of doors.
     backend: as the job's ranks gave it to init_process_group().
     timeout: for the waiting. None: QCCL_INIT_TIMEOUT, else 300 s.
     pg_options: the same as theirs. The compression comes from the job.
@@ -73,10 +79,27 @@ def join(
     Raises ValueError for doors that are none, another key or other settings; DistNetworkError if no job took this
     process in.
     """
-    doors = doors or os.environ.get("QCCL_JOIN", "")
+    if doors and store is not None:
+        raise ValueError("qccl: join: give doors or a store, not both")
+    doors = "store" if store is not None else doors or os.environ.get("QCCL_JOIN", "")
     if not doors:
-        raise ValueError("qccl: join: there are no doors: give doors=, or set QCCL_JOIN")
-    return _begin(_C.join(doors, _ms(timeout)), backend, pg_options)
+        raise ValueError("qccl: join: there are no doors: give doors= or store=, or set QCCL_JOIN")
+    listing = _as_ranks_see(store or _store_of_start(timeout), backend) if doors == "store" else None
+    return _begin(_C.join(doors, _ms(timeout), listing), backend, pg_options)
+
+
+def _store_of_start(timeout: timedelta | None) -> c10d.Store:
+    """The store that init_process_group() finds by environment variables."""
+    not_rank_0 = {"rank": 1, "world_size": 2}
+    store, _, _ = next(rendezvous("env://", **not_rank_0, timeout=timeout or default_pg_timeout))
+    return c10d.PrefixStore("default_pg", store)
+
+
+def _as_ranks_see(store: c10d.Store, backend: str) -> c10d.Store:
+    """With the prefixes that torch gives to the store of the default group's backend."""
+    devices = c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map()
+    device = next(device for device, name in devices.items() if name == "qccl")
+    return c10d.PrefixStore(f"{device}/", c10d.PrefixStore("0/", store))
 
 
 def _begin(grown: Any, backend: str, pg_options: Options | None) -> dist.ProcessGroup:

@@ -11,6 +11,7 @@
 #include "base/digest/digest.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "bootstrap/door/door_list.h"
 #include "bootstrap/store/open_store.h"
 #include "codec/registry.h"
 #include "os/net/socket.h"
@@ -55,12 +56,12 @@ std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOpt
   return std::make_shared<internal::LogStore>(std::move(identity));
 }
 
-Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings) {
-  return bootstrap::Door::open({.job = settings.job,
-                                .port = settings.options.door_port,
-                                .interface_filter = settings.interface_filter,
-                                .filter_source = settings.filter_source,
-                                .key = settings.protection.key});
+// Newcomers can find the members without it, so its failure is none of the job's.
+void list_door(bootstrap::Door& door, const Settings& settings, bootstrap::OpenStore& meeting, const Clock& clock) {
+  bootstrap::DoorList list(*meeting.store, settings.job, settings.protection.key, clock);
+  const Status listed = list.add(door.address());
+  if (!listed.ok()) log(LogLevel::warning, "the store does not list this rank's door: " + listed.error().message);
+  door.keep(std::move(meeting.server));
 }
 
 RankStatus status_of(const Membership& own, std::uint64_t job) {
@@ -120,6 +121,15 @@ Result<Beginning> begin_job(const InitOptions& init) {
   return Beginning{std::move(membership), std::move(settings), init.store};
 }
 
+Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings) {
+  if (!settings.options.open) return std::shared_ptr<bootstrap::Door>();
+  return bootstrap::Door::open({.job = settings.job,
+                                .port = settings.options.door_port,
+                                .interface_filter = settings.interface_filter,
+                                .filter_source = settings.filter_source,
+                                .key = settings.protection.key});
+}
+
 // ---- EngineRuntime
 
 EngineRuntime::EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
@@ -153,11 +163,11 @@ Result<std::shared_ptr<Context>> Context::create(Beginning beginning) {
   QCCL_TRY(check_sites(cost_environment.sites, beginning.membership.world));
   std::shared_ptr<Context> context(new Context(std::move(beginning.membership), std::move(beginning.settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
-  QCCL_TRY(context->connect(std::move(cost_environment), std::move(beginning.store)));
-  context->door_ = std::move(beginning.door);
-  if (context->door_ == nullptr && context->settings_.options.open) {
+  if (beginning.is_start) {  // before ranks connect, so that the store in which they meet can list it
     QCCL_ASSIGN(context->door_, open_door(context->settings_));
   }
+  QCCL_TRY(context->connect(std::move(cost_environment), std::move(beginning.store)));
+  if (!beginning.is_start) context->door_ = std::move(beginning.door);
   return context;
 }
 
@@ -191,7 +201,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
   return {};
 }
 
-// The store is needed only until all ranks are connected.
+// The store is needed only until all ranks are connected, but for newcomers.
 Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline) {
   bootstrap::FullMeshOptions mesh;
   mesh.membership = membership_;
@@ -211,12 +221,14 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
                       .in_cloud = bootstrap::is_in_limiting_cloud()};
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
-  if (world() == 1) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);
+  const bool lists_alone = door_ != nullptr && own_store != nullptr;
+  if (world() == 1 && !lists_alone) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);
   QCCL_ASSIGN(auto meeting,
               bootstrap::open_store(membership_, std::move(own_store), deadline, clock_, settings_.protection.key));
   mesh.location = meeting.location;
   mesh.membership.master_address = meeting.address;
-  auto links = bootstrap::connect_full_mesh(meeting.store.get(), mesh, clock_);
+  auto links = bootstrap::connect_full_mesh(world() == 1 ? nullptr : meeting.store.get(), mesh, clock_);
+  if (links && door_ != nullptr) list_door(*door_, settings_, meeting, clock_);
   meeting.close(kStoreLinger);
   return links;
 }

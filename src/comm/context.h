@@ -85,8 +85,12 @@ struct Beginning {
   bootstrap::Membership membership;
   Settings settings;
   std::shared_ptr<Store> store{};           // where its ranks meet; null: as the membership says
-  std::shared_ptr<bootstrap::Door> door{};  // of the job that grew to this one; null: opened if the settings say so
+  std::shared_ptr<bootstrap::Door> door{};  // of the job that grew to this one
+  bool is_start = true;  // not by growing: opens a door if the settings say so, and lists it in the store
 };
+
+// A door as the settings say; null if they say none.
+Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings);
 
 // As init()'s options, the launcher and the environment say. Contacts no peer.
 Result<Beginning> begin_job(const InitOptions& init);

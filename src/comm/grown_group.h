@@ -23,6 +23,9 @@ struct MeetingPlace {
   MeetingPlace& operator=(MeetingPlace&&) = default;
 };
 
+// Outlives every context.
+const SteadyClock& steady_clock();
+
 // Meets in the place that the seat names, until its time is up. `place`: rank 0's; `settings` are those of this process
 // as it began. Blocks; collective over members and newcomers.
 Result<std::shared_ptr<CommunicatorState>> meet(const bootstrap::Seat& seat, comm::Settings settings,

@@ -1,10 +1,8 @@
-// The meeting of a grown job's ranks, and a newcomer's way to it.
+// The meeting of a grown job's ranks.
 #include <fmt/format.h>
 
 #include <numeric>
 
-#include "base/log.h"
-#include "base/options.h"
 #include "bootstrap/door/newcomer.h"
 #include "bootstrap/launcher/launchers.h"
 #include "bootstrap/mesh/address_card.h"
@@ -24,11 +22,6 @@ using comm::Settings;
 constexpr std::uint64_t kWorldGroup = 1;
 // How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
-
-const SteadyClock& steady_clock() {
-  static const SteadyClock clock;
-  return clock;
-}
 
 Membership membership_of(const Seat& seat, const std::string& address, const Settings& settings) {
   Membership own;
@@ -62,19 +55,12 @@ Status adopt(CommunicatorState& state, const Seat& seat) {
   return {};
 }
 
-// Whether another try, with other newcomers or members, may work.
-bool may_pass(ErrorKind kind) {
-  return kind != ErrorKind::invalid_argument && kind != ErrorKind::unsupported && kind != ErrorKind::misuse;
-}
-
-Status refuse_ranks(const InitOptions& options) {
-  if (!options.rank && !options.world && options.store == nullptr) return {};
-  return Failure(ErrorKind::invalid_argument,
-                 "a process that joins an open job (InitOptions::join, QCCL_JOIN) gets its rank there: give init() no "
-                 "rank, world or store");
-}
-
 }  // namespace
+
+const SteadyClock& steady_clock() {
+  static const SteadyClock clock;
+  return clock;
+}
 
 Result<MeetingPlace> MeetingPlace::open(const std::string& job, int world, const Context& context) {
   const Settings& settings = context.settings();
@@ -118,32 +104,11 @@ Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings setti
   QCCL_ASSIGN(auto context, Context::create({.membership = membership_of(seat, address, settings),
                                              .settings = settings_of(seat, std::move(settings)),
                                              .store = std::move(store),
-                                             .door = std::move(door)}));
+                                             .door = std::move(door),
+                                             .is_start = false}));
   QCCL_ASSIGN(auto world, open_world(context));
   QCCL_TRY(adopt(*world, seat));
   return world;
-}
-
-std::shared_ptr<CommunicatorState> join_job(const InitOptions& init) {
-  Settings settings = comm::merge_options(init).take_or_throw();
-  if (!settings.options.join) return nullptr;
-  refuse_ranks(init).take_or_throw();
-  if (const auto filter = bootstrap::find_interface_filter(environment)) {
-    settings.interface_filter = filter->value;
-    settings.filter_source = filter->name;
-  }
-  const std::string source = init.join.empty() ? "QCCL_JOIN" : "InitOptions::join";
-  auto doors = bootstrap::parse_doors(*settings.options.join, source).take_or_throw();
-  const TimePoint deadline = saturating_add(steady_clock().now(), settings.options.init_timeout);
-  bootstrap::Newcomer newcomer(std::move(doors), settings.job, settings.protection.key, deadline, steady_clock());
-  for (;;) {
-    const Seat seat = newcomer.wait_for_seat().take_or_throw();
-    auto world = meet(seat, settings, nullptr, nullptr);
-    if (newcomer.settle(world.ok())) return world.take_or_throw();
-    if (!world && !may_pass(world.error().kind)) throw Error(world.error());
-    const std::string why = world ? "the members did not all meet" : world.error().message;
-    log(LogLevel::warning, "waits at the door of the job again: " + why);
-  }
 }
 
 }  // namespace qccl::internal

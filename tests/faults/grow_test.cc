@@ -3,6 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "bootstrap/door/door.h"
+#include "bootstrap/door/newcomer.h"
 #include "faults/job.h"
 
 namespace qccl::testing {
@@ -23,16 +26,22 @@ InitOptions open_options(const Rank& rank, int members) {
   return init;
 }
 
+std::string doors_of(Store& store, int members) {
+  std::string doors;
+  for (int member = 0; member < members; ++member) {
+    const auto door = store.get("door " + std::to_string(member), std::chrono::seconds(30));
+    doors += (member == 0 ? "" : ",") + door.value_or("none");
+  }
+  return doors;
+}
+
 // Joins at the doors that the members have left in the test's store.
 InitOptions newcomer_options(const Rank& rank, int members) {
   InitOptions init = rank.options();
   const auto store = std::exchange(init.store, nullptr);
   init.rank.reset();
   init.world.reset();
-  for (int member = 0; member < members; ++member) {
-    const auto door = store->get("door " + std::to_string(member), std::chrono::seconds(30));
-    init.join += (member == 0 ? "" : ",") + door.value_or("none");
-  }
+  init.join = doors_of(*store, members);
   return init;
 }
 
@@ -109,6 +118,69 @@ TEST_P(Grow, a_member_that_dies_while_the_others_grow_fails_grow_and_leaves_newc
     EXPECT_EQ(grown.size(), 3);
     EXPECT_EQ(sum_of(grown, 1), 3U);
     grown.barrier();
+  });
+}
+
+TEST_P(Grow, a_replacement_finds_the_living_members_in_the_store_of_the_start) {
+  constexpr int kMembers = 3;
+  JobOptions options = job(kMembers + 1);
+  options.faults = {{.rank = 2, .point = "summing", .after = Milliseconds(20)}};
+  run_ranks(options, [](Rank& rank) {
+    const auto sum = [](Communicator& grown) {
+      EXPECT_EQ(grown.size(), 3);
+      EXPECT_EQ(sum_of(grown, 1), 3U);
+      grown.barrier();
+    };
+    if (rank.rank() == kMembers) {
+      InitOptions init = rank.options();
+      init.store->get("one is lost", std::chrono::seconds(30));
+      init.rank.reset();
+      init.world.reset();
+      init.join = "store";
+      Communicator grown = qccl::init(init);
+      return sum(grown);
+    }
+    Communicator comm = rank.init(open_options(rank, kMembers));
+    sum_until_failure(rank, comm);
+    Communicator rest = comm.shrink();
+    rank.options().store->set("one is lost", "");
+    Communicator grown = rest.grow({.at_least = 1});
+    sum(grown);
+  });
+}
+
+bootstrap::Door::Called call_newcomer(bootstrap::Door& door) {
+  const SteadyClock clock;
+  const auto soon = [&] { return clock.now() + std::chrono::seconds(30); };
+  door.wait_for_another(soon()).take_or_throw();
+  return door.call(soon()).take_or_throw();
+}
+
+TEST(Newcomer, leaves_the_door_of_a_member_that_stops_while_it_waits_there) {
+  JobOptions options{.world = 3};
+  options.faults = {{.action = Fault::Action::stop, .rank = 0, .point = "one waits"}};
+  run_ranks(options, [](Rank& rank) {
+    const SteadyClock clock;
+    const std::string job = "open";
+    const auto store = rank.options().store;
+    if (rank.rank() < 2) {
+      const auto door = bootstrap::Door::open({.job = job}).take_or_throw();
+      store->set("door " + std::to_string(rank.rank()), door->address());
+      auto called = call_newcomer(*door);
+      if (rank.rank() == 0) return rank.point("one waits");
+      called.seat(
+          0,
+          {.rank = 1, .world = 2, .job = "grown", .addresses = {"::1"}, .port = 1, .timeout_ns = 1, .meeting_ns = 1});
+      called.admit();
+      store->get("seated", std::chrono::seconds(30));
+      return;
+    }
+    const auto doors = bootstrap::parse_doors(doors_of(*store, 2), "test").take_or_throw();
+    bootstrap::Newcomer newcomer(bootstrap::fixed_doors(doors), job, nullptr, clock.now() + std::chrono::seconds(50),
+                                 clock);
+    EXPECT_EQ(newcomer.wait_for_seat().take_or_throw().job, "grown");
+    EXPECT_TRUE(newcomer.settle(true));
+    store->set("seated", "");
   });
 }
 

@@ -11,6 +11,7 @@
 #include "bootstrap/door/door.h"
 #include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/store/tcp_store.h"
+#include "os/net/socket.h"
 #include "support/error_of.h"
 #include "support/transports.h"
 
@@ -256,6 +257,65 @@ TEST_P(Grow, with_a_key_only_processes_that_have_it_come_in) {
   }));
 }
 
+TEST_P(Grow, newcomers_find_members_in_the_programs_store_and_are_found_there_themselves) {
+  OpenJob job = open_job();
+  job.key = kKey;
+  InitOptions init = job.newcomer("store");
+  init.store = job.store;
+  std::promise<void> is_in;
+  auto first = std::async(std::launch::async, [&] {  // perhaps it looks before the member begins
+    Communicator grown = qccl::init(init);
+    is_in.set_value();
+    grown.barrier();
+    error_of([&] {  // until the member has left
+      while (true) sum_of(grown, 1);
+    });
+    Communicator rest = grown.shrink();
+    EXPECT_EQ(rest.size(), 1);
+    Communicator again = rest.grow({.at_least = 1});
+    return sum_of(again, 1);
+  });
+  auto second = std::async(std::launch::async, [&] {
+    is_in.get_future().wait();
+    Communicator grown = qccl::init(init);
+    return sum_of(grown, 1);
+  });
+  expect_success(run_members(job, 1, [&](Communicator& comm) {
+    Communicator grown = comm.grow({.at_least = 1, .at_most = 1});
+    grown.barrier();
+  }));
+  EXPECT_EQ(first.get(), 2U);
+  EXPECT_EQ(second.get(), 2U);
+}
+
+// The store in which ranks met by address and port.
+TEST_P(Grow, the_store_that_rank_0_serves_stays_for_newcomers) {
+  OpenJob job = open_job();
+  const os::Fd held = os::reserve_tcp_port().take_or_throw();
+  const auto at_store = [&](InitOptions init) {
+    init.store.reset();
+    init.master_address = "127.0.0.1";
+    init.master_port = os::local_port(held).take_or_throw();
+    return init;
+  };
+  for (const char* key : {"", kKey}) {
+    job.key = key;
+    auto newcomer = std::async(std::launch::async, [&] {
+      Communicator grown = qccl::init(at_store(job.newcomer("store")));
+      return sum_of(grown, 1);
+    });
+    std::vector<std::future<std::uint64_t>> members;
+    for (int rank = 0; rank < 2; ++rank) {
+      members.push_back(std::async(std::launch::async, [&, rank] {
+        Communicator grown = qccl::init(at_store(job.member(rank, 2))).grow({.at_least = 1});
+        return sum_of(grown, 1);
+      }));
+    }
+    for (auto& each : members) EXPECT_EQ(each.get(), 3U);
+    EXPECT_EQ(newcomer.get(), 3U);
+  }
+}
+
 TEST_P(Grow, wrong_calls_and_options_are_refused_by_name) {
   OpenJob job = open_job();
   expect_success(run_members(job, 2, [&](Communicator& comm) {
@@ -268,10 +328,17 @@ TEST_P(Grow, wrong_calls_and_options_are_refused_by_name) {
     with_rank.rank = 1;
     EXPECT_EQ(error_of([&] { qccl::init(with_rank); }).kind, ErrorKind::invalid_argument);
   }));
+  InitOptions without_store = job.newcomer("store");
+  const ErrorInfo refused = error_of([&] { qccl::init(without_store); });
+  EXPECT_EQ(refused.kind, ErrorKind::invalid_argument);
+  EXPECT_NE(refused.message.find("MASTER_ADDR"), std::string::npos) << refused.message;
+  InitOptions with_store = job.newcomer("127.0.0.1:1");
+  with_store.store = job.store;
+  EXPECT_EQ(error_of([&] { qccl::init(with_store); }).kind, ErrorKind::invalid_argument);
   for (const char* text : {"10.0.0.1", "10.0.0.1:", ":40000", "10.0.0.1:0", "10.0.0.1:40000,"}) {
-    const ErrorInfo refused = error_of([&] { qccl::init(job.newcomer(text)); });
-    EXPECT_EQ(refused.kind, ErrorKind::invalid_argument) << text;
-    EXPECT_NE(refused.message.find("InitOptions::join"), std::string::npos) << refused.message;
+    const ErrorInfo unread = error_of([&] { qccl::init(job.newcomer(text)); });
+    EXPECT_EQ(unread.kind, ErrorKind::invalid_argument) << text;
+    EXPECT_NE(unread.message.find("InitOptions::join"), std::string::npos) << unread.message;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "shared_job.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -44,9 +45,10 @@ std::optional<Grown> grow(const BackendPointer& backend, std::size_t at_least, s
 }
 
 // Members have torch's default group, whose name is "0".
-Grown join(const std::string& doors, OptionalMs timeout_ms) {
+Grown join(const std::string& doors, OptionalMs timeout_ms, const c10::intrusive_ptr<c10d::Store>& store) {
   InitOptions options{.job = "torch/0", .log = JobRegistry::instance().log_options()};
   options.join = doors;
+  if (store != nullptr) options.store = meeting_store(store);
   options.init_timeout = milliseconds_of(timeout_ms);
   return {qccl::init(options)};
 }

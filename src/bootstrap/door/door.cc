@@ -31,8 +31,6 @@ Result<std::unique_ptr<TcpStoreServer>> listen(const std::string& address, std::
 
 }  // namespace
 
-std::string door_name(const std::string& job) { return job + "/door"; }
-
 Result<std::shared_ptr<Door>> Door::open(const DoorOptions& options) {
   const Membership any{.world = 2,  // newcomers may be on any host
                        .interface_filter = options.interface_filter,

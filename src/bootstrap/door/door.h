@@ -39,9 +39,6 @@ struct DoorOptions {
   std::shared_ptr<const secure::Key> key{};
 };
 
-// What door and newcomers call their keys and secrets.
-std::string door_name(const std::string& job);
-
 // Thread-safe. One thread at a time has called newcomers.
 class Door {
  public:
@@ -56,6 +53,9 @@ class Door {
   // Calls all newcomers and waits until `deadline` for those that have not been silent before. Blocks while another
   // thread has called some.
   Result<Called> call(TimePoint deadline);
+  // For the store that this process has served since the start, which newcomers read (door_list.h): it ends with the
+  // door.
+  void keep(std::unique_ptr<TcpStoreServer> start_store) { start_store_ = std::move(start_store); }
   // Blocks until a newcomer comes that has not been called yet, at most until `deadline`.
   Status wait_for_another(TimePoint deadline);
 
@@ -72,6 +72,7 @@ class Door {
 
   const SteadyClock clock_;
   const std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<TcpStoreServer> start_store_;
   const std::string address_;
   std::mutex mutex_;  // guards what follows
   TcpStore store_;

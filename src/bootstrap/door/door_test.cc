@@ -34,7 +34,7 @@ std::vector<DoorAddress> addresses_of(const Door& door) { return parse_doors(doo
 class Waiting {
  public:
   explicit Waiting(const Door& door, Nanoseconds timeout = seconds(30))
-      : newcomer_(addresses_of(door), kJob, nullptr, soon(timeout), kClock) {
+      : newcomer_(fixed_doors(addresses_of(door)), kJob, nullptr, soon(timeout), kClock) {
     ask();
   }
   void ask() {
@@ -129,7 +129,7 @@ TEST(Newcomer, waits_at_another_door_when_its_own_closes) {
   const auto second = open_door();
   std::vector<DoorAddress> doors = addresses_of(*first);
   for (const DoorAddress& door : addresses_of(*second)) doors.push_back(door);
-  Newcomer newcomer(doors, kJob, nullptr, soon(), kClock);
+  Newcomer newcomer(fixed_doors(doors), kJob, nullptr, soon(), kClock);
   auto answer = std::async(std::launch::async, [&] { return newcomer.wait_for_seat(); });
   first->wait_for_another(soon()).take_or_throw();
   first.reset();
@@ -156,7 +156,7 @@ TEST(Newcomer, that_the_others_met_without_knocks_anew) {
 
 TEST(Newcomer, of_another_job_is_never_called) {
   const auto door = open_door();
-  Newcomer newcomer(addresses_of(*door), "other", nullptr, soon(milliseconds(50)), kClock);
+  Newcomer newcomer(fixed_doors(addresses_of(*door)), "other", nullptr, soon(milliseconds(50)), kClock);
   expect_failure(newcomer.wait_for_seat(), ErrorKind::deadline_exceeded, "did not call grow()");
   EXPECT_EQ(door->call(soon()).take_or_throw().size(), 0U);
 }

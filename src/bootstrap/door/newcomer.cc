@@ -15,7 +15,11 @@ namespace {
 
 // An address that does not answer gives way to the next.
 constexpr Nanoseconds kConnectLimit = std::chrono::seconds(3);
+// So does a door.
+constexpr Nanoseconds kAnswerLimit = std::chrono::seconds(5);
+constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 constexpr Nanoseconds kRetryDelay = std::chrono::milliseconds(100);
+constexpr Nanoseconds kReadAgain = std::chrono::milliseconds(500);  // the store's list
 
 std::optional<DoorAddress> parse_door(std::string_view text) {
   const auto colon = text.rfind(':');
@@ -50,15 +54,18 @@ Result<std::vector<DoorAddress>> parse_doors(std::string_view text, const std::s
   return doors;
 }
 
-Newcomer::Newcomer(std::vector<DoorAddress> doors, const std::string& job, std::shared_ptr<const secure::Key> key,
+DoorSource fixed_doors(std::vector<DoorAddress> doors) {
+  return {.find = [doors = std::move(doors)] { return Result<std::vector<DoorAddress>>(doors); }};
+}
+
+Newcomer::Newcomer(DoorSource source, const std::string& job, std::shared_ptr<const secure::Key> key,
                    TimePoint deadline, const Clock& clock)
-    : doors_(std::move(doors)),
+    : source_(std::move(source)),
       name_(door_name(job)),
       secrets_(std::move(key), name_, 0),
       begin_(clock.now()),
       deadline_(deadline),
-      clock_(clock),
-      failures_(doors_.size()) {}
+      clock_(clock) {}
 
 Status Newcomer::try_door(const DoorAddress& door) {
   QCCL_TRY(knock_at(door.host, door.port, deadline_, clock_));
@@ -68,24 +75,43 @@ Status Newcomer::try_door(const DoorAddress& door) {
                                                       .clock = &clock_,
                                                       .secrets = secrets_,
                                                       .connect_by = saturating_add(clock_.now(), kConnectLimit),
-                                                      .retries = false});
+                                                      .retries = false,
+                                                      .answer_limit = kAnswerLimit});
   keys_.emplace(*store_, name_, 0, clock_);
   QCCL_ASSIGN(ticket_, keys_->add("tickets", 1));
   round_ = 1;
   return keys_->set(fmt::format("{}/process", ticket_), own_process_text());
 }
 
+// Begins with the first door again. A store that does not answer has doors that are known, or starts later.
+Status Newcomer::look_for_doors() {
+  for (bool is_first = doors_.empty();; is_first = false) {
+    const Nanoseconds left = deadline_ - clock_.now();
+    if (left <= Nanoseconds::zero()) return out_of_time();
+    if (!is_first) os::pause(std::min(source_.is_list ? kReadAgain : kRetryDelay, left));
+    auto found = source_.find();
+    if (!found && found.error().kind == ErrorKind::invalid_argument) return Failure(found.error());
+    no_doors_ = found ? "the store lists no doors" : found.error().message;
+    if (found && *found != doors_) {
+      doors_ = std::move(*found);
+      failures_.assign(doors_.size(), "");
+    }
+    next_ = 0;
+    if (!doors_.empty()) return {};
+  }
+}
+
 // Tries every door in turn until one lets this process wait.
 Status Newcomer::knock() {
-  for (;; next_ = (next_ + 1) % doors_.size()) {
+  for (;; ++next_) {
+    if (next_ >= doors_.size()) QCCL_TRY(look_for_doors());
     Status tried = try_door(doors_[next_]);
     failures_[next_] = tried.ok() ? "" : tried.error().message;
     if (tried.ok()) return {};
     keys_.reset();
     store_.reset();
-    if (tried.error().kind == ErrorKind::invalid_argument) return tried;
+    if (tried.error().kind == ErrorKind::invalid_argument && !source_.is_list) return tried;
     if (clock_.now() >= deadline_) return out_of_time();
-    if (next_ + 1 == doors_.size()) os::pause(std::min<Nanoseconds>(kRetryDelay, deadline_ - clock_.now()));
   }
 }
 
@@ -95,16 +121,25 @@ void Newcomer::leave_door(const std::string& why) {
   keys_.reset();
   store_.reset();
   const std::uint16_t left = doors_[next_].port;
-  for (std::size_t i = 0; i < doors_.size() && doors_[next_].port == left; ++i) next_ = (next_ + 1) % doors_.size();
+  while (next_ < doors_.size() && doors_[next_].port == left) ++next_;
+}
+
+// Waits for what the member writes. The end of each get() has an answer, so a door without one is noticed.
+Result<std::optional<std::string>> Newcomer::await(const std::string& key) {
+  for (;;) {
+    const TimePoint until = std::min(deadline_, saturating_add(clock_.now(), kAskEvery));
+    QCCL_ASSIGN(auto value, keys_->get(key, until));
+    if (value || clock_.now() >= deadline_) return value;
+  }
 }
 
 // Waits until the door's member has called and decided; nothing if it takes nobody this time.
 Result<std::optional<Seat>> Newcomer::take_turn() {
   const std::string prefix = fmt::format("{}/{}/", ticket_, round_);
-  QCCL_ASSIGN(const auto call, keys_->get(prefix + "call", deadline_));
+  QCCL_ASSIGN(const auto call, await(prefix + "call"));
   if (!call) return out_of_time();
   QCCL_TRY(keys_->set(prefix + "here", ""));
-  QCCL_ASSIGN(const auto answer, keys_->get(prefix + "seat", deadline_));
+  QCCL_ASSIGN(const auto answer, await(prefix + "seat"));
   if (!answer) return out_of_time();
   if (!answer->empty()) {
     QCCL_ASSIGN(Seat seat, decode_seat(*answer));
@@ -126,7 +161,7 @@ Result<Seat> Newcomer::wait_for_seat() {
 }
 
 bool Newcomer::settle(bool well) {
-  auto answer = keys_->get(fmt::format("{}/{}/in", ticket_, round_), deadline_);
+  auto answer = await(fmt::format("{}/{}/in", ticket_, round_));
   const bool is_in = answer && *answer && !(*answer)->empty();
   if (is_in && well) return true;
   ++round_;
@@ -137,6 +172,7 @@ bool Newcomer::settle(bool well) {
 
 Failure Newcomer::out_of_time() const {
   std::vector<std::string> reasons;
+  if (doors_.empty()) reasons.push_back(printable(no_doors_));
   for (std::size_t i = 0; i < doors_.size(); ++i) {
     const std::string& why = failures_[i];
     if (why.empty() && i != next_) continue;

@@ -1,7 +1,11 @@
 // A process that waits at the doors of an open job (door.h) until its group grows.
+//
+// It waits at one door at a time. A door's thread answers whatever its member does, so one that does not answer is a
+// stopped member's, or cut off: the newcomer goes to the next.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,16 +21,27 @@ namespace qccl::bootstrap {
 struct DoorAddress {
   std::string host;
   std::uint16_t port = 0;
+  friend bool operator==(const DoorAddress&, const DoorAddress&) = default;
 };
+
+// Where a newcomer looks for doors.
+struct DoorSource {
+  // Called until the deadline while there are none, and again whenever all were tried in vain.
+  std::function<Result<std::vector<DoorAddress>>()> find;
+  bool is_list = false;  // the store's (door_list.h): doors may have closed, and other jobs may have their ports
+};
+
+// Members of the job that are known.
+DoorSource fixed_doors(std::vector<DoorAddress> doors);
 
 // "10.0.0.1:40000,[fd00::1]:40000". InvalidArgument, with the name of the setting, for anything else.
 Result<std::vector<DoorAddress>> parse_doors(std::string_view text, const std::string& source);
 
 class Newcomer {
  public:
-  // `doors`: members of the job. The clock outlives the object, and everything ends at the deadline.
-  Newcomer(std::vector<DoorAddress> doors, const std::string& job, std::shared_ptr<const secure::Key> key,
-           TimePoint deadline, const Clock& clock);
+  // The clock outlives the object, and everything ends at the deadline.
+  Newcomer(DoorSource source, const std::string& job, std::shared_ptr<const secure::Key> key, TimePoint deadline,
+           const Clock& clock);
 
   // Waits at one door after another until a member gives a seat. DeadlineExceeded says what was wrong with each door;
   // InvalidArgument: the job has another key. After each seat, call settle().
@@ -36,18 +51,22 @@ class Newcomer {
   bool settle(bool well);
 
  private:
+  Status look_for_doors();
   Status knock();
   Status try_door(const DoorAddress& door);
   void leave_door(const std::string& why);
+  Result<std::optional<std::string>> await(const std::string& key);
   Result<std::optional<Seat>> take_turn();
   Failure out_of_time() const;
 
-  const std::vector<DoorAddress> doors_;
+  const DoorSource source_;
   const std::string name_;
   const StoreSecrets secrets_;
   const TimePoint begin_;
   const TimePoint deadline_;
   const Clock& clock_;
+  std::vector<DoorAddress> doors_;     // found last
+  std::string no_doors_;               // why there are none
   std::size_t next_ = 0;               // of doors_
   std::vector<std::string> failures_;  // of each door; "" for one that let this process wait
   std::unique_ptr<TcpStore> store_;    // of the door; null: before none

@@ -196,14 +196,23 @@ Status ask_launchers(const Inputs& inputs, Membership& own, std::string& advice)
   return {};
 }
 
-// Reads address and port of the store, and which rank serves it.
-Status read_master(const Inputs& inputs, Membership& own) {
+// Reads address and port of the store as options and variables name it.
+Status read_address(const Inputs& inputs, Membership& own) {
   const InitOptions& options = inputs.options;
   QCCL_ASSIGN(const auto port,
               read_number(options.master_port, "master_port", first_set(inputs.lookup, {"MASTER_PORT"}), {1, 65535}));
   const auto address = options.master_address ? options.master_address : inputs.lookup("MASTER_ADDR");
   own.master_address = address.value_or("");
   if (port) own.master_port = static_cast<std::uint16_t>(port->value);
+  const bool from_variables = address && port && !options.master_address && !options.master_port;
+  own.launcher_serves = from_variables && inputs.lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  return {};
+}
+
+// Reads address and port of the store, and which rank serves it.
+Status read_master(const Inputs& inputs, Membership& own) {
+  const InitOptions& options = inputs.options;
+  QCCL_TRY(read_address(inputs, own));
   if (options.store != nullptr || own.world == 1) return {};
   std::string advice = launchers().front().how_to_set_master;
   QCCL_TRY(ask_launchers(inputs, own, advice));
@@ -211,8 +220,6 @@ Status read_master(const Inputs& inputs, Membership& own) {
     return invalid(fmt::format("the world size is {} but {} is not set: {}", own.world,
                                own.master_address.empty() ? "MASTER_ADDR" : "MASTER_PORT", advice));
   }
-  const bool from_variables = address && port && !options.master_address && !options.master_port;
-  own.launcher_serves = from_variables && inputs.lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
   own.hosts_store = own.rank == 0 && !own.launcher_serves;
   return {};
 }
@@ -265,6 +272,17 @@ Result<Membership> discover_membership(const InitOptions& options, const Environ
   QCCL_TRY(read_master(inputs, own));
   read_filter(inputs, own);
   return own;
+}
+
+Result<Membership> discover_store(const InitOptions& options, const EnvironmentLookup& lookup) {
+  const Inputs inputs(options, lookup);
+  Membership own;
+  QCCL_TRY(read_job(inputs, own));
+  QCCL_TRY(read_address(inputs, own));
+  if (!own.master_address.empty() && own.master_port != 0) return own;
+  return invalid(
+      "to join through the store in which the job began, set MASTER_ADDR and MASTER_PORT as for its ranks; "
+      "or name members' doors, HOST:PORT,...");
 }
 
 namespace {

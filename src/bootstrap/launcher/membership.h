@@ -46,6 +46,10 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const char* n
 // contradict each other.
 Result<Membership> discover_membership(const InitOptions& options, const EnvironmentLookup& lookup);
 
+// Where the store is in which a job began, for a process that is not one of its ranks: job, restart, address, port and
+// launcher_serves. InvalidArgument if neither options nor variables name it. Options without a store.
+Result<Membership> discover_store(const InitOptions& options, const EnvironmentLookup& lookup);
+
 // A possible source of rank and world, in the order in which they are tried.
 struct Source {
   std::string name;    // "torchrun", "Open MPI"

@@ -99,6 +99,8 @@ Result<GenerationResult> decode_outcome(std::string_view bytes) {
   return unreadable("the outcome");
 }
 
+std::string door_name(const std::string& job) { return job + "/door"; }
+
 KeySpace::KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock)
     : store_(store),
       pipelined_(dynamic_cast<PipelinedStore*>(&store)),
@@ -145,7 +147,9 @@ Result<ClaimAnswer> KeySpace::claim(const ClaimRequest& request, TimePoint deadl
 }
 
 JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)
-    : prefix_(wire_key(key_prefix(job, restart))), world_(world) {}
+    : prefix_(wire_key(key_prefix(job, restart))),
+      door_prefix_(wire_key(key_prefix(door_name(job), 0))),
+      world_(world) {}
 
 std::string JobKeys::refusals_key() const { return prefix_ + kRefusals; }
 
@@ -169,14 +173,25 @@ std::optional<JobKeys::Parts> JobKeys::parts_of(std::string_view key) const {
   return parts;
 }
 
+bool JobKeys::is_listed_door(std::string_view key) const {
+  constexpr std::string_view kEntry = "door/";
+  if (!key.starts_with(door_prefix_) || !key.substr(door_prefix_.size()).starts_with(kEntry)) return false;
+  key.remove_prefix(door_prefix_.size() + kEntry.size());
+  const int number = parse_number<int>(key).value_or(0);
+  return number > 0 && number <= kMostListedDoors && key == std::to_string(number);
+}
+
 bool JobKeys::may_add(std::string_view key, std::int64_t delta) const {
   if (delta == 0) return true;
+  if (delta != 1) return false;
+  if (key == door_prefix_ + "doors") return true;
   const auto parts = parts_of(key);
-  if (!parts || delta != 1) return false;
+  if (!parts) return false;
   return parts->rank < 0 ? parts->name == "closed" : parts->name == "claim";
 }
 
 bool JobKeys::may_set(std::string_view key, std::string_view value) const {
+  if (is_listed_door(key)) return decode_record(value).ok();
   const auto parts = parts_of(key);
   if (!parts) return false;
   if (parts->rank > 0) return parts->name == "card" && decode_record(value).ok();

@@ -22,6 +22,9 @@ inline constexpr std::size_t kMaxSealBytes = 32;
 // Limit of an outcome's reason, and of a rank's description of its failure.
 inline constexpr std::size_t kMaxReasonBytes = 4096;
 
+// Limit of the doors that a store lists (door_list.h).
+inline constexpr int kMostListedDoors = 4096;
+
 // A rank's entry in the store.
 struct Record {
   std::uint32_t world = 0;
@@ -50,6 +53,9 @@ Result<GenerationResult> decode_outcome(std::string_view bytes);
 
 // Whom the store that rank 0 serves has refused for its key: text for people. No client can write it.
 inline constexpr const char* kRefusals = "refused";
+
+// What doors, their list and newcomers call their keys and secrets.
+std::string door_name(const std::string& job);
 
 // The job's keys in a Store that other jobs may use too. All begin with "qccl/JOB/RESTART/".
 class KeySpace {
@@ -101,8 +107,10 @@ class JobKeys {
     int rank = -1;
   };
   std::optional<Parts> parts_of(std::string_view key) const;
+  bool is_listed_door(std::string_view key) const;
 
   std::string prefix_;
+  std::string door_prefix_;  // of door_list.h
   int world_;
 };
 

@@ -21,6 +21,22 @@ TEST(JobKeys, ranks_may_write_the_keys_of_the_start) {
   EXPECT_TRUE(kKeys.may_set(kPrefix + "1/failure", "rank 1 of 4: no luck"));
 }
 
+TEST(JobKeys, ranks_may_list_a_bounded_number_of_doors) {
+  const std::string prefix = "/qccl/a%20job%2Fdoor/0/";
+  EXPECT_TRUE(kKeys.may_add(prefix + "doors", 1));
+  EXPECT_FALSE(kKeys.may_add(prefix + "doors", 2));
+  EXPECT_FALSE(kKeys.may_set(prefix + "doors", "1"));
+  EXPECT_TRUE(kKeys.may_set(prefix + "door/1", kRecord));
+  EXPECT_TRUE(kKeys.may_set(prefix + "door/4096", kRecord));
+  EXPECT_FALSE(kKeys.may_set(prefix + "door/1", "garbage"));
+  for (const char* key :
+       {"door/0", "door/4097", "door/01", "door/-1", "door/", "door", "door/1/", "doors/1", "tickets"}) {
+    EXPECT_FALSE(kKeys.may_set(prefix + key, kRecord)) << key;
+    EXPECT_FALSE(kKeys.may_add(prefix + key, 1)) << key;
+  }
+  EXPECT_FALSE(kKeys.may_add("/qccl/other%2Fdoor/0/doors", 1));
+}
+
 TEST(JobKeys, keys_of_rank_0_are_refused) {
   EXPECT_FALSE(kKeys.may_add(kPrefix + "generation", 1));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "generation", "1"));

@@ -65,7 +65,9 @@ TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::mo
 }
 
 TimePoint TcpStore::answer_deadline() const {
-  return std::max(options_.deadline, saturating_add(options_.clock->now(), kLastWordLimit));
+  const TimePoint now = options_.clock->now();
+  const TimePoint last = std::max(options_.deadline, saturating_add(now, kLastWordLimit));
+  return std::min(last, saturating_add(now, options_.answer_limit));
 }
 
 Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const {

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from datetime import timedelta
 
 import pytest
@@ -95,6 +96,46 @@ def test_a_replacement_trains_on_with_the_survivors_of_a_kill(tmp_path):
     assert models[0] == models[1] == models[2]
 
 
+@pytest.mark.parametrize("backend", ["qccl", "cpu:qccl,cuda:gloo"])
+def test_a_newcomer_finds_the_members_in_the_store_that_they_were_given(backend, tmp_path):
+    def body(rank):
+        if rank < 2:
+            store = dist.FileStore(str(tmp_path / "store"), 2)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=2, timeout=TIMEOUT)
+            qccl.grow(at_least=1)
+        else:
+            qccl.join(store=dist.FileStore(str(tmp_path / "store"), -1), backend=backend, timeout=TIMEOUT)
+        assert sum_of() == 6
+        dist.barrier()
+        dist.destroy_process_group()
+
+    values_of(run_processes(body, 3, environment=OPEN | {"QCCL_KEY": "0123456789abcdef"}))
+
+
+@pytest.mark.parametrize("agent", ["True", "False"])
+def test_a_newcomer_finds_the_members_by_the_variables_that_they_have(agent):
+    def body(rank):
+        if rank < 2:
+            os.environ["RANK"] = str(rank)
+            dist.init_process_group("qccl", timeout=TIMEOUT)
+            qccl.grow(at_least=1)
+        else:
+            os.environ["QCCL_JOIN"] = "store"
+            qccl.join(timeout=TIMEOUT)
+        assert sum_of() == 6
+        dist.barrier()
+        dist.destroy_process_group()
+
+    agents_store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with socket.socket() as held:  # it has the port until rank 0 listens there as well
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = agents_store.port if agent == "True" else held.getsockname()[1]
+        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        variables |= {"TORCHELASTIC_USE_AGENT_STORE": agent, "TORCHELASTIC_RESTART_COUNT": "0"}
+        values_of(run_processes(body, 3, environment=OPEN | variables))
+
+
 def test_without_newcomers_nothing_changes(tmp_path):
     def body(rank):
         begin(rank, 2, tmp_path)
@@ -123,6 +164,8 @@ def test_wrong_arguments_and_closed_jobs_are_refused(tmp_path):
         dist.destroy_process_group()
         with pytest.raises(ValueError, match="QCCL_JOIN"):
             qccl.join()
+        with pytest.raises(ValueError, match="not both"):
+            qccl.join("127.0.0.1:1", store=dist.HashStore())
         with pytest.raises(ValueError, match="HOST:PORT"):
             qccl.join("somewhere")
         with pytest.raises(dist.DistNetworkError, match="no job took this process in"):

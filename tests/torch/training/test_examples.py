@@ -1,5 +1,6 @@
 """The programs of examples/torch run with the commands in their docstrings."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -27,6 +28,21 @@ def output_of(example, ranks, *flags):
 def test_an_example_trains(example, ranks):
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", output_of(example, ranks))]
     assert len(losses) >= 4 and losses[-1] < losses[0]
+
+
+def test_a_job_goes_on_with_three_ranks_and_with_four_again(tmp_path):
+    flags = ["--steps", "30", "--plot", str(tmp_path / "plot.png")]
+    command = [sys.executable, str(EXAMPLES / "elastic.py"), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = re.findall(r"step (\d+): loss (\d+\.\d+), (\d) ranks", done.stdout)
+    worlds = [int(ranks) for _, _, ranks in lines]
+    assert [ranks for ranks, _ in itertools.groupby(worlds)] == [4, 3, 4]
+    steps = [int(step) for step, _, _ in lines]
+    assert steps == sorted(set(steps)) and (steps[0], steps[-1]) == (1, 30), "no step was lost or made twice"
+    first_of = {ranks: float(loss) for _, loss, ranks in reversed(lines)}
+    assert first_of["4"] > first_of["3"] > float(lines[-1][1])
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_sum_says_how_many_ranks_have_met():

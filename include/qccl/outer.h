@@ -147,6 +147,8 @@ class OuterLoop {
   std::span<const float> global(std::size_t fragment) const;
   // By what compression holds back; empty without compression or error feedback.
   std::vector<float> residual(std::size_t fragment) const;
+  // Whether the next step() begins a round.
+  bool begins_round() const;
   std::uint64_t rounds() const;
   std::uint64_t steps() const;
   // The last 10,000 rounds.

@@ -194,6 +194,11 @@ class OuterLoop:
         self._drive(self._regroup)
 
     @property
+    def begins_round(self) -> bool:
+        """Whether the next step() begins a round."""
+        return self._loop.begins_round
+
+    @property
     def steps(self) -> int:
         """Calls of step(); a rank that has joined begins with the others' number."""
         return self._loop.steps
@@ -234,11 +239,14 @@ class OuterLoop:
         while True:
             try:
                 return call()
-            except _Losses:
+            except _Losses as loss:
                 if not self._go_on:
                     raise
-            self.group = shrink(self.group)
+                self._replace_group(loss)
             call = self._regroup
+
+    def _replace_group(self, loss: Exception) -> None:
+        self.group = shrink(self.group)
 
     def _regroup(self) -> None:
         self._loop.regroup(backend_of(self.group))

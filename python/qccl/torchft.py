@@ -1,6 +1,8 @@
-"""torchft over QCCL: a process group that a torchft Manager makes anew for the replicas of every quorum.
+"""torchft over QCCL: a process group that a torchft Manager makes anew for the replicas of every quorum, and the outer
+loop whose ranks are a Manager's replicas.
 
-    manager = torchft.Manager(pg=qccl.torchft.ProcessGroupQccl(), ...)
+    manager = torchft.Manager(pg=qccl.torchft.ProcessGroupQccl(), use_async_quorum=False, ...)
+    outer = qccl.torchft.OuterLoop(manager, model, every=100, compression="int:bits=4")
 """
 
 from datetime import timedelta
@@ -13,6 +15,7 @@ from torchft.process_group import ProcessGroupWrapper
 
 from ._api import Options
 from ._backend import create
+from .outer import OuterLoop as _OuterLoop
 
 
 class ProcessGroupQccl(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's classes are untyped here
@@ -41,3 +44,53 @@ class ProcessGroupQccl(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's 
         backend._set_sequence_number_for_group()
         group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
         return group
+
+
+class OuterLoop(_OuterLoop):
+    """qccl.outer.OuterLoop between the replicas of a Manager whose process group is a ProcessGroupQccl.
+
+    Before each round the manager makes a quorum. Replicas that it has lost are left out and new ones taken in: a new
+    replica makes its OuterLoop, and gets the global model, the outer optimizer's state and the number of steps. A round
+    that fails is repeated by those that are left. The manager copies no checkpoints and counts no steps.
+
+    Takes the arguments of qccl.outer.OuterLoop except `group` and `go_on`; `every` is a number of steps, and all
+    replicas call finish() after the same number.
+
+    Raises ValueError for wrong arguments, RuntimeError after the manager's `max_retries` failures in a row,
+    TimeoutError if no quorum comes in its `quorum_timeout`.
+    """
+
+    def __init__(self, manager: Any, model: torch.nn.Module, *, every: int = 100, **arguments: Any) -> None:
+        if not isinstance(every, int):
+            raise ValueError("every is a number of steps: with a time, replicas would not meet in one quorum")
+        self._manager = manager
+        self._make_quorum()
+        super().__init__(model, every=every, group=manager._pg.parent, **arguments)
+
+    def step(self, samples: float = 1) -> None:
+        if self.begins_round:
+            self._meet()
+        super().step(samples)
+
+    def finish(self) -> None:
+        self._meet()
+        super().finish()
+
+    def _meet(self) -> None:
+        self._make_quorum()
+        if self.group is not self._manager._pg.parent:
+            self.regroup(self._manager._pg.parent)
+
+    def _replace_group(self, loss: Exception) -> None:
+        self._manager.report_error(loss)
+        self._manager.should_commit()  # no: the next quorum makes a new group
+        self._make_quorum()
+        self.group = self._manager._pg.parent
+
+    def _make_quorum(self) -> None:
+        self._manager.start_quorum(allow_heal=False)
+        self._manager.wait_quorum()
+        while self._manager.errored() is not None:  # the group could not be made: a replica was lost meanwhile
+            self._manager.should_commit()
+            self._manager.start_quorum(allow_heal=False)
+            self._manager.wait_quorum()

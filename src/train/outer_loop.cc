@@ -46,10 +46,10 @@ void OuterSchedule::wait_for_next() {
   if (options.every_time) next_begin = clock.now() + *options.every_time / static_cast<int>(options.fragments);
 }
 
-bool OuterSchedule::is_begin_due() const {
+bool OuterSchedule::is_begin_due(std::uint64_t at_step) const {
   if (is_finishing) return true;
   if (options.every_time) return clock.now() >= next_begin;
-  return steps >= origin_step + (rounds - origin_round + 1) * options.every / options.fragments;
+  return at_step >= origin_step + (rounds - origin_round + 1) * options.every / options.fragments;
 }
 
 void OuterFlight::wait() {
@@ -165,7 +165,7 @@ void OuterLoop::State::advance() {
       schedule_.rounds_in_agreement = 0;
       schedule_.begin_anew();
     }
-    if (!schedule_.is_begin_due()) return;
+    if (!schedule_.is_begin_due(schedule_.steps)) return;
     begin_round();
   }
 }
@@ -287,6 +287,7 @@ std::vector<float> OuterLoop::residual(std::size_t fragment) const {
   own.read(values, 1);
   return values;
 }
+bool OuterLoop::begins_round() const { return state_->schedule().is_begin_due(state_->schedule().steps + 1); }
 std::uint64_t OuterLoop::rounds() const { return state_->schedule().rounds; }
 std::uint64_t OuterLoop::steps() const { return state_->schedule().steps; }
 const std::vector<OuterRound>& OuterLoop::history() const { return state_->history(); }

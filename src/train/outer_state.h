@@ -24,7 +24,7 @@ struct OuterSchedule {
 
   void begin_anew();
   void wait_for_next();
-  bool is_begin_due() const;
+  bool is_begin_due(std::uint64_t at_step) const;
   bool is_end_due() const { return is_finishing || steps >= begun_at + options.delay; }
   std::size_t fragment() const { return rounds % options.fragments; }
 };

@@ -111,6 +111,21 @@ TEST_P(Outer, global_model_has_the_same_bits_after_every_round) {
   });
 }
 
+TEST_P(Outer, says_before_a_step_whether_it_begins_a_round) {
+  expect_success(2, [](Communicator& comm) {
+    Model own(comm.rank());
+    OuterLoop outer(comm, own.parameters(), {.every = 8, .fragments = 3});
+    for (int step = 0; step < 20; ++step) {
+      const bool begins = outer.begins_round();
+      const std::uint64_t before = outer.rounds();
+      own.train(comm.rank(), step);
+      outer.step();
+      EXPECT_EQ(outer.rounds(), before + (begins ? 1 : 0)) << step;  // it ends in the same step
+    }
+    EXPECT_EQ(outer.rounds(), 7u);
+  });
+}
+
 // DiLoCo's step, written out for one value.
 TEST_P(Outer, default_optimizer_is_sgd_with_nesterov_momentum) {
   expect_success(2, [](Communicator& comm) {

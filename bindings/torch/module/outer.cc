@@ -110,6 +110,7 @@ class TorchOuterLoop {
     if (sgd_) sgd_->set_learning_rate(rate);
   }
   std::size_t fragments() const { return loop_->fragments(); }
+  bool begins_round() const { return loop_->begins_round(); }
   std::uint64_t rounds() const { return loop_->rounds(); }
   std::uint64_t steps() const { return loop_->steps(); }
   std::vector<std::size_t> members(std::size_t fragment) const { return loop_->members(fragment); }
@@ -179,6 +180,7 @@ void bind_outer(py::module_& module) {
       .def("regroup", &TorchOuterLoop::regroup, Released())
       .def("set_learning_rate", &TorchOuterLoop::set_learning_rate)
       .def_property_readonly("fragments", &TorchOuterLoop::fragments)
+      .def_property_readonly("begins_round", &TorchOuterLoop::begins_round)
       .def_property_readonly("rounds", &TorchOuterLoop::rounds)
       .def_property_readonly("steps", &TorchOuterLoop::steps)
       .def("members", &TorchOuterLoop::members)

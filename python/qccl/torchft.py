@@ -34,7 +34,7 @@ class ProcessGroupQccl(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's 
             store=store,
             group_rank=rank,
             group_size=world_size,
-            global_ranks_in_group=[],
+            global_ranks_in_group=range(world_size),  # none would make it torch's default group
             group_id=f"torchft quorum {self._quorum_id}",
             timeout=self._timeout,
         )

@@ -31,9 +31,9 @@ COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "p
 # Classes that are larger. They may shrink, and then leave this list; the first four give other libraries' or users'
 # interfaces their size.
 LARGE_CLASSES = {
-    "include/qccl/communicator.h Communicator": 97,
-    "bindings/torch/backend/backend.h Backend": 94,
-    "bindings/torch/backend/reconfigurable.h Reconfigurable": 50,
+    "include/qccl/communicator.h Communicator": 98,
+    "bindings/torch/backend/backend.h Backend": 96,
+    "bindings/torch/backend/reconfigurable.h Reconfigurable": 52,
     "bindings/torch/work/work.h CollectiveWork": 37,
 }
 

@@ -185,10 +185,12 @@ std::optional<Communicator> SharedJob::find_group(const Communicator& group, boo
 }
 
 void SharedJob::close_group(const Communicator& group) {
+  windows_.close_in_background(group.name());
   if (auto open = find_group(group, true)) open->close();
 }
 
 void SharedJob::abort_group(const Communicator& group, const std::string& reason) {
+  windows_.abort(reason, group.name());
   if (auto open = find_group(group, false)) open->abort(reason);
 }
 
@@ -199,7 +201,9 @@ void SharedJob::close_all(std::chrono::milliseconds limit) {
     accepts_groups_ = false;
     groups.swap(groups_);
   }
+  windows_.close_in_background();
   const bool quiet = pool_->drain(limit);
+  if (!quiet) windows_.abort("the process ends while the window is open");
   for (Communicator& group : groups) {
     try {
       if (!quiet) group.abort("the process ends while operations are in flight");

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "open_windows.h"
 #include "qccl/communicator.h"
 #include "work/completion_pool.h"
 #include "work/operation_trace.h"
@@ -60,6 +61,8 @@ class SharedJob {
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
   const std::shared_ptr<OperationTrace>& trace() const { return trace_; }
   const OperationLog& log() const { return log_; }
+  // They end with their groups; close_group() does not wait for them.
+  OpenWindows& windows() { return windows_; }
   // Whether the group can be made here: the job is of its store and rank, has all its ranks, and accepts groups.
   bool accepts(const GroupSpec& spec);
 
@@ -82,6 +85,7 @@ class SharedJob {
   const std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
   const std::shared_ptr<OperationTrace> trace_;
   const OperationLog log_;
+  OpenWindows windows_{pool_};
 
   // The group, if it is open on this rank.
   std::optional<Communicator> find_group(const Communicator& group, bool removes);
@@ -101,8 +105,12 @@ class JobRegistry {
   // `is_successor`: its log is that of a job which was added before.
   void add(const std::shared_ptr<SharedJob>& job, bool is_successor = false);
   std::vector<std::shared_ptr<SharedJob>> all();
-  // Different for each process group of this process; from 1.
-  std::uint64_t next_group() { return ++groups_; }
+  // The first of the numbers by which hooks know the operations of one group, or of one window. No other of this
+  // process has them.
+  std::uint64_t next_completion_keys() {
+    constexpr int kKeyBits = 40;  // a group's operations in years
+    return ++groups_ << kKeyBits;
+  }
   // At the end of the process: ends the threads of all jobs, destroyed ones included.
   void end_threads(std::chrono::milliseconds limit);
 

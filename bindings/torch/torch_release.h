@@ -31,6 +31,9 @@
 // c10d has groups that get new ranks.
 #define QCCL_TORCH_HAS_RECONFIGURE !QCCL_TORCH_BEFORE(14)
 
+// c10d has windows for one-sided writes.
+#define QCCL_TORCH_HAS_WINDOWS !QCCL_TORCH_BEFORE(15)
+
 namespace qccl::torch_binding {
 
 #if QCCL_TORCH_BEFORE(12)

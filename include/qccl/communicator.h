@@ -100,6 +100,8 @@ struct Traffic {
   std::uint64_t shared_bytes_sent = 0;   // small operations that peers on this host read from shared memory
 };
 
+class Window;
+
 namespace internal {
 struct WorkState;
 class CommunicatorState;
@@ -480,6 +482,11 @@ class Communicator {
     return {allocate_bytes(count <= kMost / sizeof(T) ? count * sizeof(T) : kMost), count};
   }
   std::shared_ptr<void> allocate_bytes(std::size_t bytes);
+
+  // Opens `bytes` of this rank's memory for the other ranks to write into: see window.h. Ranks may give different
+  // sizes, none among them; they learn each other's, and a label that each may choose. The memory stays the caller's,
+  // and valid until the window is closed. Blocking, and collective over the group.
+  Window open_window(void* memory, std::size_t bytes, std::uint64_t label = 0);
 
   // Compression of later calls that do not set their own. The same on all ranks.
   void set_compression(const Compression& compression);

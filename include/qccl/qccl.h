@@ -22,3 +22,4 @@
 #include "qccl/store.h"
 #include "qccl/train.h"
 #include "qccl/types.h"
+#include "qccl/window.h"

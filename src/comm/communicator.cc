@@ -75,11 +75,12 @@ void give_up(comm::Context& context, const internal::WorkState& work, Millisecon
   context.driver().with_engine([&](engine::Engine& engine) { failure = engine.given_up(work, timeout); });
   if (work.done()) return;
   if (failure) throw Error(std::move(*failure));
-  throw Error({.kind = ErrorKind::deadline_exceeded,
-               .message = fmt::format("QCCL rank {}: the operation was still ending when the timeout of wait(), {} ms, "
-                                      "had passed",
-                                      context.rank(), timeout.count()),
-               .rank = context.rank()});
+  throw Error(
+      {.kind = ErrorKind::deadline_exceeded,
+       .message = fmt::format("QCCL rank {}: the operation had not ended when the timeout of wait(), {} ms, had "
+                              "passed",
+                              context.rank(), timeout.count()),
+       .rank = context.rank()});
 }
 
 void check_posted(const internal::WorkState& work, const char* function) {

@@ -27,8 +27,7 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, con
   share->trace_group = share->trace->add_group(spec.name, spec.global_ranks);
   share->timeout.set(group.timeout());
   share->may_gate = spec.may_gate;
-  constexpr int kKeyBits = 40;  // a group's operations in years
-  share->first_completion_key = JobRegistry::instance().next_group() << kKeyBits;
+  share->first_completion_key = JobRegistry::instance().next_completion_keys();
   share->abort_group = [weak = std::weak_ptr(job), group](const std::string& reason) {
     if (const auto alive = weak.lock()) with_torch_errors([&] { alive->abort_group(group, reason); });
   };

@@ -112,6 +112,12 @@ class Backend final : public c10d::Backend {
   // Gives this rank's operations a few seconds to end, then aborts the rest.
   void shutdown() override;
 
+#if QCCL_TORCH_HAS_WINDOWS
+  bool supportsWindow() const override { return true; }
+  // Collective, with or without a tensor: see window.h.
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+#endif
+
   bool supportsSplitting() const override { return true; }
   // Null on a rank of the group that is not in the list.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,

@@ -56,6 +56,12 @@ class Reconfigurable final : public c10d::Backend {
                                           const c10::intrusive_ptr<Options>& options) override {
     return current()->split(store, ranks, options);
   }
+#if QCCL_TORCH_HAS_WINDOWS
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override {
+    return current()->new_window(tensor);
+  }
+#endif
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override { current()->startCoalescing(); }
   WorkPointer endCoalescing() override { return current()->endCoalescing(); }

@@ -9,7 +9,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <new>
 #include <optional>
+#include <type_traits>
 
 #include "base/log.h"
 #include "os/process.h"
@@ -58,13 +61,12 @@ class Growth {
     for (int meetings = 1;; ++meetings) {
       std::optional<Door::Called> called = gather();
       if (taken_ == 0) return state_;
-      auto world = meet_with(called);
-      const ErrorInfo failure = world ? ErrorInfo() : world.error();
+      auto world = with_memory([&] { return meet_with(called); });
       if (all_agree(world.ok())) {
         if (called) called->admit();
         return *world;
       }
-      if (meetings == kMostMeetings) throw failed(world.ok() ? nullptr : &failure);
+      if (meetings == kMostMeetings) throw failed(world.ok() ? nullptr : &world.error());
     }
   }
 
@@ -134,16 +136,36 @@ class Growth {
     return meet(seat, context_->settings(), door_, place ? &*place : nullptr);
   }
 
+  // What fails here for lack of memory must not keep this rank from the collective that follows on all members.
+  template <class Call>
+  static std::invoke_result_t<Call> with_memory(const Call& call) {
+    try {
+      return call();
+    } catch (const std::bad_alloc&) {
+      return Failure(ErrorKind::resource_exhausted, "no memory");
+    }
+  }
+  // A call that finds no memory has not begun, or has lost the group, which the second one finds.
+  template <class Call>
+  static void collective(const Call& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::resource_exhausted) throw;
+      call();
+    }
+  }
+
   // Rank 0 opens the place and tells the others.
   Seat announce(std::optional<MeetingPlace>& place) {
-    std::vector<char> bytes(Seat::kMaxBytes);
+    std::array<char, Seat::kMaxBytes> bytes{};
     std::optional<Failure> failure;
     if (group_.rank() == 0) {
-      auto opened = open_place(place);
+      auto opened = with_memory([&] { return open_place(place); });
       if (opened) std::ranges::copy(*opened, bytes.begin());
       if (!opened) failure = opened.failure();
     }
-    group_.broadcast(bytes.data(), bytes.size(), DataType::uint8);
+    collective([&] { group_.broadcast(bytes.data(), bytes.size(), DataType::uint8); });
     if (failure) throw Error(std::move(failure->info()));
     const auto length = static_cast<unsigned char>(bytes[0]) * std::size_t{256} + static_cast<unsigned char>(bytes[1]);
     if (length == 0) throw error(ErrorKind::aborted, "rank 0 could not open a store to meet in");
@@ -174,9 +196,9 @@ class Growth {
   }
 
   bool all_agree(bool well) {
-    std::vector<std::uint8_t> agreed{static_cast<std::uint8_t>(well)};
-    group_.all_reduce(agreed, {.op = ReduceOp::min});
-    return agreed[0] != 0;
+    std::uint8_t agreed = well ? 1 : 0;
+    collective([&] { group_.all_reduce(&agreed, &agreed, 1, DataType::uint8, {.op = ReduceOp::min}); });
+    return agreed != 0;
   }
 
   Error error(ErrorKind kind, const std::string& what) const {

@@ -4,17 +4,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/log.h"
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/mesh/address_card.h"
 #include "os/net/socket.h"
+#include "os/process.h"
 
 namespace qccl::bootstrap {
 namespace {
 
 // A stranger may take any number of tickets.
 constexpr std::size_t kMostAtOnce = kMaxWorld;
+
+// A newcomer that is not told waits in vain.
+constexpr int kMostTells = 50;
+constexpr Nanoseconds kTellAgain = std::chrono::milliseconds(20);
 
 std::string key_of(std::int64_t ticket, int round, const char* name) {
   return fmt::format("{}/{}/{}", ticket, round, name);
@@ -29,6 +35,11 @@ Result<std::unique_ptr<TcpStoreServer>> listen(const std::string& address, std::
   return TcpStoreServer::start(address, 0, {}, secrets);
 }
 
+TcpStoreOptions with_clock(TcpStoreOptions options, const Clock& clock) {
+  options.clock = &clock;
+  return options;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Door>> Door::open(const DoorOptions& options) {
@@ -40,13 +51,16 @@ Result<std::shared_ptr<Door>> Door::open(const DoorOptions& options) {
   QCCL_ASSIGN(auto server, listen(addresses.listen_on, options.port, {options.key, name, 0}));
   std::vector<std::string> texts;
   for (const std::string& address : addresses.published) texts.push_back(os::address_text(address, server->port()));
-  return std::shared_ptr<Door>(new Door(std::move(server), fmt::format("{}", fmt::join(texts, ",")), name));
+  TcpStoreOptions own{.host = addresses.published.front(), .port = server->port(), .secrets = {options.key, name, 0}};
+  return std::shared_ptr<Door>(
+      new Door(std::move(server), std::move(own), fmt::format("{}", fmt::join(texts, ",")), name));
 }
 
-Door::Door(std::unique_ptr<TcpStoreServer> server, std::string address, const std::string& job)
+// A server without memory drops its clients, this one too, which then comes as any other.
+Door::Door(std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own, std::string address, const std::string& job)
     : server_(std::move(server)),
       address_(std::move(address)),
-      store_({.host = "this process's door", .port = server_->port(), .clock = &clock_}, server_->take_own_client()),
+      store_(with_clock(std::move(own), clock_), server_->take_own_client()),
       keys_(store_, job, 0, clock_) {}
 
 Status Door::find_new() {
@@ -92,10 +106,18 @@ Door::Called::~Called() {
   }
 }
 
+// Waits for memory if there is none.
 void Door::Called::tell(std::size_t index, const char* name, const std::string& value) {
   const Newcomer& newcomer = door_->newcomers_[indices_[index]];
-  const Status told = door_->keys_.set(key_of(newcomer.ticket, newcomer.round, name), value);
-  if (!told.ok()) log(LogLevel::error, "a newcomer at the door waits in vain: " + told.error().message);
+  for (int tries = 1;; ++tries) {
+    try {
+      const Status told = door_->keys_.set(key_of(newcomer.ticket, newcomer.round, name), value);
+      if (told.ok() || tries == kMostTells) return;
+    } catch (const std::bad_alloc&) {
+      if (tries == kMostTells) return;
+    }
+    os::pause(kTellAgain);
+  }
 }
 
 void Door::Called::seat(std::size_t index, const Seat& seat) {

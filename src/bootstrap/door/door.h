@@ -67,7 +67,7 @@ class Door {
     bool is_in = false;
   };
 
-  Door(std::unique_ptr<TcpStoreServer> server, std::string address, const std::string& job);
+  Door(std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own, std::string address, const std::string& job);
   Status find_new();
 
   const SteadyClock clock_;

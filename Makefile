@@ -6,10 +6,11 @@ MAKEFLAGS += --no-print-directory
 
 JOBS ?= $(shell nproc)
 ARGS ?=
+PROGRAMS ?= 10000
 PYTHON := .venv/bin/python
 
-.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak bench gpu clean
-.PHONY: setup wheel test-wheel
+.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak chaos bench
+.PHONY: gpu clean setup wheel test-wheel
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -18,6 +19,7 @@ help: ## List the commands
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
 	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in .venv-torch-2.15.0 (3 GB)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
+	@echo '  make soak PROGRAMS=100000   so many programs; CHAOS_SECONDS=3600 make chaos   so long over each transport'
 	@echo '  make mutants ARGS="--count 20 src/wire"    20 changes in that folder; ARGS="--help" lists the options'
 	@echo '  QCCL_VENV=DIR make demo     with the torch of that environment (also gpu): docs/gpu.md'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
@@ -73,8 +75,14 @@ fuzz: setup ## Feed decoders and parsers what clang's libFuzzer makes up, a minu
 mutants: setup ## Change 100 operators, constants and conditions, one at a time; list what no test notices (hours)
 	@JOBS=$(JOBS) $(PYTHON) scripts/mutants.py $(ARGS)
 
-soak: build-tests ## Run 10,000 random programs of mixed operations (a part of them is in `make test`)
-	@RANDOM_PROGRAMS=10000 build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
+soak: build-tests ## Run 10,000 random programs of mixed operations and of faults, 200 kills in each phase (hours)
+	@RANDOM_PROGRAMS=$(PROGRAMS) build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
+	@REPEAT_PROGRAMS=$(PROGRAMS) SHRINK_PROGRAMS=$(PROGRAMS) build/tests/qccl_test_sim \
+	  --gtest_filter='Repeat.*:ShrinkProgram.of_random*'
+	@KILLS=200 build/tests/qccl_test_faults --gtest_filter='*Kills*'
+
+chaos: build-tests ## Kill and stop ranks of a job every second for 5 minutes, while new ones come; check every result
+	@CHAOS_SECONDS=$(or $(CHAOS_SECONDS),150) build/tests/qccl_test_chaos
 
 bench: setup build/build.ninja ## Build all benchmarks and run the small ones; results stay in build/bench
 	@JOBS=$(JOBS) scripts/build_python.sh all qccl_benchmarks

@@ -14,7 +14,7 @@ cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}"
 
 failed=()
 codecs=$(build-fuzz/tests/fuzz/decoder_fuzz --names | sed 's/^/decoder_fuzz:/')
-for target in $codecs compression_fuzz policy_fuzz meeting_fuzz tls_fuzz; do
+for target in $codecs compression_fuzz policy_fuzz meeting_fuzz peer_fuzz tls_fuzz; do
   name=${target/:/_}
   [[ $name == *"${FUZZ:-}"* ]] || continue
   echo "== $name"

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "bootstrap/door/door.h"
 #include "bootstrap/door/newcomer.h"
-#include "faults/job.h"
+#include "faults/growing.h"
 
 namespace qccl::testing {
 namespace {
@@ -17,38 +17,6 @@ std::uint64_t sum_of(Communicator& comm, std::uint64_t own) {
   std::vector<std::uint64_t> values{own};
   comm.all_reduce(values);
   return values[0];
-}
-
-InitOptions open_options(const Rank& rank, int members) {
-  InitOptions init = rank.options();
-  init.world = members;
-  init.open = true;
-  return init;
-}
-
-std::string doors_of(Store& store, int members) {
-  std::string doors;
-  for (int member = 0; member < members; ++member) {
-    const auto door = store.get("door " + std::to_string(member), std::chrono::seconds(30));
-    doors += (member == 0 ? "" : ",") + door.value_or("none");
-  }
-  return doors;
-}
-
-// Joins at the doors that the members have left in the test's store.
-InitOptions newcomer_options(const Rank& rank, int members) {
-  InitOptions init = rank.options();
-  const auto store = std::exchange(init.store, nullptr);
-  init.rank.reset();
-  init.world.reset();
-  init.join = doors_of(*store, members);
-  return init;
-}
-
-Communicator start_member(Rank& rank, int members) {
-  Communicator comm = rank.init(open_options(rank, members));
-  rank.options().store->set("door " + std::to_string(rank.rank()), comm.door());
-  return comm;
 }
 
 TEST_P(Grow, a_replacement_waits_at_another_door_when_the_first_member_dies) {

@@ -1,11 +1,13 @@
-// What ranks read from strangers before they are connected: Hellos, identities, requests to the store, cards, records
-// and outcomes. Any bytes are refused, or they are what the encoder writes for the decoded value.
+// What ranks read from strangers before they are connected: Hellos, identities, requests to the store, cards, records,
+// outcomes and seats. Any bytes are refused, or they are what the encoder writes for the decoded value.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 #include <string_view>
 
+#include "bootstrap/door/newcomer.h"
+#include "bootstrap/door/seat.h"
 #include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/pair_secrets.h"
@@ -56,6 +58,16 @@ void decode_meeting(std::string_view text) {
   }
 }
 
+// What a newcomer reads at a door, and what its user says where the doors are.
+void decode_door(std::string_view text) {
+  if (const auto seat = bootstrap::decode_seat(text); seat.ok()) {
+    fuzz::require(bootstrap::encode_seat(seat.value()) == text, "a seat has one spelling");
+  }
+  if (const auto doors = bootstrap::parse_doors(text, "fuzz"); doors.ok()) {
+    fuzz::require(!doors.value().empty(), "there is a door");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -64,5 +76,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   decode_request(text);
   decode_identity(text);
   decode_meeting(text);
+  decode_door(text);
   return 0;
 }

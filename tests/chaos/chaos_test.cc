@@ -1,0 +1,53 @@
+// A job of six processes that are killed and stopped about every second, for some time, while new ones come in their
+// place. Each of its results is checked (step.h), as are the descriptors of each process that ends by itself; memory
+// and processes end with their owners.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+
+#include "base/options.h"
+#include "chaos/driver.h"
+
+namespace qccl::testing {
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  return std::stoull(environment(variable).value_or(std::to_string(otherwise)));
+}
+
+class ChaosTest : public ::testing::TestWithParam<TransportChoice> {};
+
+// CHAOS_SECONDS says for how long, CHAOS_SEED with which faults. Over TCP the job has a key, and with it TLS.
+TEST_P(ChaosTest, of_kills_stops_and_newcomers_loses_nothing) {
+  const std::uint64_t seed = number_from("CHAOS_SEED", 20261127);
+  const std::uint64_t duration = number_from("CHAOS_SECONDS", 8);
+  const bool is_shm = GetParam() == TransportChoice::shm;
+  const char* const name = is_shm ? "shm" : "tcp";
+  Chaos chaos({.seed = seed,
+               .duration = std::chrono::seconds(duration),
+               .transport = GetParam(),
+               .key = is_shm ? "" : "the key of the chaos test"});
+  const std::string problem = chaos.run();
+  EXPECT_EQ(problem, "") << "to replay: CHAOS_SEED=" << seed << " CHAOS_SECONDS=" << duration
+                         << " build/tests/qccl_test_chaos --gtest_filter='*Chaos*" << name << "'";
+  const ChaosCounts& counts = chaos.counts();
+  const auto& times = counts.retry_ms;
+  std::puts(
+      fmt::format("chaos over {}, seed {}, {} s: {} kills, {} stops, {} left out, {} joins, {} calls; from a kill to "
+                  "the last survivor's repeated call: median {:.0f} ms, most {:.0f} ms, of {}",
+                  name, seed, duration, counts.kills, counts.stops, counts.left_out, counts.joins, counts.steps,
+                  times.empty() ? 0 : times[times.size() / 2], times.empty() ? 0 : times.back(), times.size())
+          .c_str());
+  if (!problem.empty()) return;
+  EXPECT_GT(counts.kills, 0);
+  EXPECT_GT(counts.joins, 6);
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, ChaosTest, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
+                         [](const auto& info) { return info.param == TransportChoice::shm ? "shm" : "tcp"; });
+
+}  // namespace
+}  // namespace qccl::testing

@@ -333,6 +333,22 @@ TEST(Deadline, of_an_operation_that_a_rank_does_not_make_names_the_rank) {
 
 // ---- left in good order
 
+// One-way cut: in 30 s heartbeats fill what the connection takes, and the poison for rank 2 waits.
+TEST(Goodbye, does_not_wait_for_a_peer_that_takes_nothing) {
+  SimWorld world(3, {.link = {.slots = 1}});
+  world.open_group(2, "pair", {0, 2});
+  world.network().link(0, 2).is_cut = true;
+  world.run_for(seconds(30));
+  world.engine(0).groups().fail(2, {.kind = ErrorKind::aborted, .message = "enough"});
+  SimCall call(world, world_group(world), all_reduce(1000, 3));
+  call.post(1);
+  world.run_for(milliseconds(1));
+  world.engine(0).say_goodbye();
+  world.run_for(milliseconds(5));
+  ASSERT_TRUE(call.done(1)) << "hangs";
+  EXPECT_EQ(call.failure(1)->peer, 0);
+}
+
 TEST(Goodbye, of_a_rank_fails_the_operations_that_wait_for_it) {
   SimWorld world(3);
   SimCall call(world, world_group(world), all_reduce(1000, 3));

@@ -157,7 +157,7 @@ bool ControlQueue::send() {
   std::ranges::fill(has_no_room_, 0);
   std::erase_if(frames_, [this](const ControlFrame& frame) { return send_or_drop(frame); });
   const bool has_sent = frames_.size() != before;
-  return (frames_.empty() && send_goodbyes()) || has_sent;
+  return send_goodbyes() || has_sent;
 }
 
 // True if the frame can be forgotten.
@@ -180,6 +180,9 @@ bool ControlQueue::send_goodbyes() {
   const int before = goodbyes_due_;
   for (WorldRank peer(0); peer.index() < owes_goodbye_.size(); ++peer) {
     if (owes_goodbye_[peer.index()] == 0) continue;
+    // It comes after all frames for that peer; one that takes none holds up no other.
+    const bool must_wait = !peers_[peer].lost && has_no_room_[peer.index()] != 0;
+    if (must_wait) continue;
     if (!peers_[peer].lost && !frame_sender_.send_control(peer, {.kind = FrameKind::goodbye})) continue;
     owes_goodbye_[peer.index()] = 0;
     --goodbyes_due_;

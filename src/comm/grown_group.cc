@@ -1,9 +1,9 @@
 // Communicator::grow(): the members agree on who comes in, meet the newcomers in a job of its own, and agree on whether
 // that worked.
 //
-// The group that grows carries the agreement, so a member that is lost meanwhile fails grow() as it fails any
-// collective. What is decided from is the same on all members: numbers from an all_gather, a meeting place from a
-// broadcast, the outcome from a minimum.
+// A member that is lost meanwhile fails grow() as it fails any collective. What is decided from is the same on all
+// members: numbers from an all_gather, a meeting place from a broadcast. The outcome is decided as in shrink(), so that a
+// member that is lost in the last moment leaves none in the grown group while others fall back to the old one.
 #include "comm/grown_group.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ class Growth {
       std::optional<Door::Called> called = gather();
       if (taken_ == 0) return state_;
       auto world = with_memory([&] { return meet_with(called); });
-      if (all_agree(world.ok())) {
+      if (all_have_met(world.ok())) {
         if (called) called->admit();
         return *world;
       }
@@ -195,10 +195,15 @@ class Growth {
     return std::string{static_cast<char>(text.size() / 256), static_cast<char>(text.size() % 256)} + text;
   }
 
-  bool all_agree(bool well) {
-    std::uint8_t agreed = well ? 1 : 0;
-    collective([&] { group_.all_reduce(&agreed, &agreed, 1, DataType::uint8, {.op = ReduceOp::min}); });
-    return agreed != 0;
+  // The same on all members that return. Those that have met agree on who of them lives, in a group that serves only for
+  // that; a member that has not met leaves that group, as a member does that is lost or fails before.
+  bool all_have_met(bool here) {
+    std::shared_ptr<CommunicatorState> met;
+    collective([&] { met = memory_checked([&] { return state_->dup(); }); });
+    if (!here) return false;
+    std::size_t living = 0;
+    collective([&] { living = memory_checked([&] { return agree_on_members(*met, {}).size(); }); });
+    return living == static_cast<std::size_t>(group_.size());
   }
 
   Error error(ErrorKind kind, const std::string& what) const {

@@ -32,6 +32,11 @@ Nanoseconds positive(const GroupIdentity& group, const char* name, std::chrono::
   throw group.invalid_argument("shrink", fmt::format("ShrinkOptions::{}: {} ms is not positive", name, time.count()));
 }
 
+Nanoseconds timeout_of(CommunicatorState& state, const ShrinkOptions& options) {
+  if (options.timeout) return positive(state.group(), "timeout", *options.timeout);
+  return state.with_builder([](const comm::CallBuilder& builder) { return builder.timeout(); });
+}
+
 // Blocks until the members have agreed; throws the failure.
 std::vector<GroupRank> agree(Context& context, std::uint64_t group, engine::ShrinkCall call) {
   const auto work = call.work = make_work();
@@ -55,22 +60,25 @@ GroupIdentity successor(const GroupIdentity& group, const std::vector<GroupRank>
 
 }  // namespace
 
-std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const ShrinkOptions& options) {
+std::vector<GroupRank> agree_on_members(CommunicatorState& state, const ShrinkOptions& options) {
   const auto context = state.context();
   const GroupIdentity& group = state.group();
-  state.refuse_recording("shrink()");
-  const Nanoseconds own_timeout =
-      state.with_builder([](const comm::CallBuilder& builder) { return builder.timeout(); });
-  const Nanoseconds timeout = options.timeout ? positive(group, "timeout", *options.timeout) : own_timeout;
   const Nanoseconds patience =
       options.patience ? positive(group, "patience", *options.patience) : context->settings().options.peer_timeout;
-  const TimePoint deadline = saturating_add(context->clock().now(), timeout);
-  const std::vector<GroupRank> members =
-      agree(*context, group.id, {.terms = terms_of(group, options), .patience = patience, .timeout = timeout});
+  return agree(*context, group.id,
+               {.terms = terms_of(group, options), .patience = patience, .timeout = timeout_of(state, options)});
+}
+
+std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const ShrinkOptions& options) {
+  const auto context = state.context();
+  state.refuse_recording("shrink()");
+  const TimePoint deadline = saturating_add(context->clock().now(), timeout_of(state, options));
+  const std::vector<GroupRank> members = agree_on_members(state, options);
   // A member that is lost from now on leaves a group that has failed, as it would right after this call.
   const Nanoseconds left = std::max<Nanoseconds>(deadline - context->clock().now(), Milliseconds(1));
-  auto next = CommunicatorState::open(context, successor(group, members), {.timeout = left, .may_be_lost = true})
-                  .take_or_throw();
+  auto next =
+      CommunicatorState::open(context, successor(state.group(), members), {.timeout = left, .may_be_lost = true})
+          .take_or_throw();
   copy_settings(state, *next);
   return next;
 }

@@ -144,8 +144,8 @@ std::shared_ptr<CommunicatorState> join_job(const InitOptions& options);
 // See Communicator::grow().
 std::shared_ptr<CommunicatorState> grow_group(const std::shared_ptr<CommunicatorState>& state,
                                               const GrowOptions& options);
-// The members that live, the same on all that return: the first half of shrink(), once in a group's life. Collective over
-// the members that live.
+// The members that live, the same on all that return: the first half of shrink(), once in a group's life. Collective
+// over them.
 std::vector<GroupRank> agree_on_members(CommunicatorState& state, const ShrinkOptions& options);
 // See Communicator::shrink().
 std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const ShrinkOptions& options);

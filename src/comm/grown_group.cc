@@ -2,8 +2,8 @@
 // that worked.
 //
 // A member that is lost meanwhile fails grow() as it fails any collective. What is decided from is the same on all
-// members: numbers from an all_gather, a meeting place from a broadcast. The outcome is decided as in shrink(), so that a
-// member that is lost in the last moment leaves none in the grown group while others fall back to the old one.
+// members: numbers from an all_gather, a meeting place from a broadcast. The outcome is decided as in shrink(), so that
+// a member that is lost in the last moment leaves none in the grown group while others fall back to the old one.
 #include "comm/grown_group.h"
 
 #include <fmt/format.h>
@@ -195,8 +195,8 @@ class Growth {
     return std::string{static_cast<char>(text.size() / 256), static_cast<char>(text.size() % 256)} + text;
   }
 
-  // The same on all members that return. Those that have met agree on who of them lives, in a group that serves only for
-  // that; a member that has not met leaves that group, as a member does that is lost or fails before.
+  // The same on all members that return. Those that have met agree on who of them lives, in a group that serves only
+  // for that; a member that has not met leaves that group, as a member does that is lost or fails before.
   bool all_have_met(bool here) {
     std::shared_ptr<CommunicatorState> met;
     collective([&] { met = memory_checked([&] { return state_->dup(); }); });

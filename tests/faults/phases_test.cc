@@ -46,6 +46,15 @@ class Times {
   std::vector<double> times_;
 };
 
+// Returns when so many ranks are here: the death of one that goes on disturbs nobody in what came before.
+void meet(const Rank& rank, int ranks) {
+  const auto store = rank.options().store;
+  store->set(fmt::format("here {}", rank.rank()), "1");
+  for (int each = 0; each < ranks; ++each) {
+    EXPECT_TRUE(store->get(fmt::format("here {}", each), std::chrono::seconds(30))) << "rank " << each;
+  }
+}
+
 class Kills : public Transports {
  protected:
   std::string named(const char* phase) const {
@@ -89,6 +98,7 @@ class Kills : public Transports {
       Communicator comm = rank.init();
       const auto call = make_call(comm);
       call();
+      meet(rank, kWorld);
       rank.point("begin");
       const ErrorInfo failure = failure_of(rank, [&] {
         while (true) call();
@@ -207,7 +217,7 @@ TEST_P(Kills, in_shrink_leave_the_others_going_on) {
   kill_in(plan, [](Rank& rank, int) {
     Communicator comm = rank.init();
     std::vector<float> values(1 << 20, 1.0f);
-    comm.barrier();
+    meet(rank, kWorld + 1);
     rank.point("summing");
     const ErrorInfo failure = failure_of(rank, [&] {
       while (true) comm.all_reduce(values);
@@ -246,7 +256,7 @@ TEST_P(Kills, in_grow_leave_members_and_newcomers_in_one_group) {
   kill_in({.phase = named("grow"), .within_ms = 400}, [](Rank& rank, int) {
     if (rank.rank() < kMembers) {
       Communicator comm = start_member(rank, kMembers);
-      comm.barrier();
+      meet(rank, kMembers);
       rank.point("begin");
       grow_until_three(rank, comm);
     } else {
@@ -261,6 +271,7 @@ TEST_P(Kills, in_close_leave_the_others_with_a_closed_group) {
     Communicator comm = rank.init();
     std::vector<float> values(1 << 18, 1.0f);
     comm.all_reduce(values);
+    meet(rank, kWorld);
     rank.point("begin");
     for (int i = 0; i < 3; ++i) {
       try {

@@ -7,22 +7,18 @@
 
 #include <cstdio>
 
-#include "base/options.h"
 #include "chaos/driver.h"
+#include "support/environment_number.h"
 
 namespace qccl::testing {
 namespace {
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  return std::stoull(environment(variable).value_or(std::to_string(otherwise)));
-}
 
 class ChaosTest : public ::testing::TestWithParam<TransportChoice> {};
 
 // CHAOS_SECONDS says for how long, CHAOS_SEED with which faults. Over TCP the job has a key, and with it TLS.
 TEST_P(ChaosTest, of_kills_stops_and_newcomers_loses_nothing) {
-  const std::uint64_t seed = number_from("CHAOS_SEED", 20261127);
-  const std::uint64_t duration = number_from("CHAOS_SECONDS", 8);
+  const std::uint64_t seed = environment_number("CHAOS_SEED", 20261127);
+  const std::uint64_t duration = environment_number("CHAOS_SECONDS", 8);
   const bool is_shm = GetParam() == TransportChoice::shm;
   const char* const name = is_shm ? "shm" : "tcp";
   Chaos chaos({.seed = seed,

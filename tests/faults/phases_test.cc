@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/options.h"
 #include "faults/growing.h"
 #include "support/elements.h"
+#include "support/environment_number.h"
 
 namespace qccl::testing {
 namespace {
@@ -20,12 +20,12 @@ namespace {
 constexpr std::uint64_t kFirstSeed = 20261127;
 constexpr int kWorld = 4;
 
-int kills() { return std::stoi(environment("KILLS").value_or("3")); }
+int kills() { return static_cast<int>(environment_number("KILLS", 3)); }
 
 // Times after kills, in milliseconds.
 class Times {
  public:
-  // Of the last rank that reached the point; none if no rank did.
+  // Adds the time of the last rank that reached the point, if any did.
   void add(const Report& report, const char* point, Time kill) {
     std::optional<double> last;
     for (const RankReport& rank : report.ranks) {
@@ -69,7 +69,7 @@ class Kills : public Transports {
     std::optional<int> victim{};
   };
   void kill_in(const Plan& plan, const std::function<void(Rank&, int victim)>& body) {
-    const std::uint64_t seed = std::stoull(environment("KILLS_SEED").value_or(std::to_string(kFirstSeed)));
+    const std::uint64_t seed = environment_number("KILLS_SEED", kFirstSeed);
     Random random(seed);
     Times verdicts, retries;
     for (int kill = 0; kill < kills() && !::testing::Test::HasFailure(); ++kill) {

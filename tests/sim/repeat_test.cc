@@ -4,17 +4,13 @@
 #include <chrono>
 #include <cstdio>
 
-#include "base/options.h"
 #include "sim/training.h"
+#include "support/environment_number.h"
 
 namespace qccl::testing {
 namespace {
 
 constexpr std::uint64_t kFirstSeed = 20261126;
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  return std::stoull(environment(variable).value_or(std::to_string(otherwise)));
-}
 
 void add(TrainingCounts& sum, const TrainingCounts& counts) {
   sum.faults.kills += counts.faults.kills;
@@ -29,7 +25,7 @@ void add(TrainingCounts& sum, const TrainingCounts& counts) {
 
 // REPEAT_PROGRAMS says how many, REPEAT_SEED the first seed.
 TrainingCounts run_trainings(std::uint64_t number, int steps, FaultKinds kinds) {
-  const std::uint64_t first = number_from("REPEAT_SEED", kFirstSeed);
+  const std::uint64_t first = environment_number("REPEAT_SEED", kFirstSeed);
   TrainingCounts sum;
   for (std::uint64_t seed = first; seed < first + number && !::testing::Test::HasFailure(); ++seed) {
     Training training(seed, steps, kinds);
@@ -42,7 +38,7 @@ TrainingCounts run_trainings(std::uint64_t number, int steps, FaultKinds kinds) 
 }
 
 TEST(Repeat, over_a_thousand_steps_of_kills_what_was_applied_and_what_is_held_back_add_up) {
-  const std::uint64_t trainings = number_from("REPEAT_PROGRAMS", 60);
+  const std::uint64_t trainings = environment_number("REPEAT_PROGRAMS", 60);
   const TrainingCounts sum = run_trainings(trainings, 20, FaultKinds::kills);
   if (trainings < 60) return;
   EXPECT_GT(sum.faults.kills, 60);
@@ -50,7 +46,7 @@ TEST(Repeat, over_a_thousand_steps_of_kills_what_was_applied_and_what_is_held_ba
 }
 
 TEST(Repeat, of_random_faults_gives_each_rank_a_verdict_and_loses_nothing) {
-  const std::uint64_t trainings = number_from("REPEAT_PROGRAMS", 150);
+  const std::uint64_t trainings = environment_number("REPEAT_PROGRAMS", 150);
   const TrainingCounts sum = run_trainings(trainings, 8, FaultKinds::all);
   std::printf(
       "%d kills, %d stops, %d cuts, %d slow ranks; %d verdicts of shrink(), %d ranks were behind, %d out; "

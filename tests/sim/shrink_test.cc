@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/options.h"
+#include "support/environment_number.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {
@@ -333,14 +333,14 @@ std::string replay(std::uint64_t seed) {
 
 // SHRINK_PROGRAMS says how many.
 TEST(ShrinkProgram, of_random_faults_splits_no_group_and_never_hangs) {
-  const std::uint64_t programs = std::stoull(environment("SHRINK_PROGRAMS").value_or("400"));
+  const std::uint64_t programs = environment_number("SHRINK_PROGRAMS", 400);
   for (std::uint64_t seed = kFirstSeed; seed < kFirstSeed + programs; ++seed) {
     ASSERT_EQ(Program(seed).run(), "") << replay(seed);
   }
 }
 
 TEST(ShrinkProgram, of_the_seed_in_the_environment_splits_no_group_and_never_hangs) {
-  const std::uint64_t seed = std::stoull(environment("SHRINK_SEED").value_or(std::to_string(kFirstSeed)));
+  const std::uint64_t seed = environment_number("SHRINK_SEED", kFirstSeed);
   EXPECT_EQ(Program(seed).run(), "") << replay(seed);
 }
 

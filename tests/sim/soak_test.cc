@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/options.h"
 #include "plan/plan.h"
+#include "support/environment_number.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Simulated, Soak, ::testing::Range(0, kRounds, kRoundsAT
                          [](const auto& info) { return fmt::format("from_{}", info.param); });
 
 TEST(SoakRound, of_the_seed_in_the_environment_ends_right) {
-  const std::uint64_t seed = std::stoull(environment("SOAK_SEED").value_or(std::to_string(kFirstSeed)));
+  const std::uint64_t seed = environment_number("SOAK_SEED", kFirstSeed);
   EXPECT_EQ(Round(seed).run(), "") << replay(seed);
 }
 

@@ -14,14 +14,14 @@
 #include <optional>
 #include <thread>
 
-#include "base/options.h"
+#include "support/environment_number.h"
 #include "support/random_program.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
 namespace {
 
-constexpr const char* kProgramsInAllTests = "2000";
+constexpr std::uint64_t kProgramsInAllTests = 2000;
 constexpr std::uint64_t kProgramsAJob = 50;
 
 // Collects the results of a job's ranks until all members of a step's group have added theirs.
@@ -263,7 +263,7 @@ constexpr const char* kReplay =
     "to replay: RANDOM_PROGRAM_SEED=... build/tests/qccl_test_threads --gtest_filter='RandomProgram.*'";
 
 TEST_P(RandomPrograms, of_mixed_operations_end_right_whatever_the_order) {
-  const std::uint64_t programs = std::stoull(environment("RANDOM_PROGRAMS").value_or(kProgramsInAllTests));
+  const std::uint64_t programs = environment_number("RANDOM_PROGRAMS", kProgramsInAllTests);
   for (std::uint64_t first = 0; first < programs; first += kProgramsAJob) {
     if (transport_of(first) != GetParam()) continue;
     const Seeds seeds{first, std::min(kProgramsAJob, programs - first)};
@@ -273,7 +273,7 @@ TEST_P(RandomPrograms, of_mixed_operations_end_right_whatever_the_order) {
 }
 
 TEST(RandomProgram, of_the_seed_in_the_environment_ends_right) {
-  const std::uint64_t seed = std::stoull(environment("RANDOM_PROGRAM_SEED").value_or("0"));
+  const std::uint64_t seed = environment_number("RANDOM_PROGRAM_SEED", 0);
   EXPECT_EQ(run_programs({seed, 1}), "") << kReplay;
 }
 

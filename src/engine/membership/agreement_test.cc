@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
+#include "base/options.h"
 #include "engine/membership/mesh_test.h"
 
 namespace qccl::engine::testing {
@@ -395,9 +394,8 @@ TEST(AgreementProgram, of_random_faults_splits_no_group_and_never_hangs) {
 }
 
 TEST(AgreementProgram, of_the_seed_in_the_environment_splits_no_group_and_never_hangs) {
-  const char* const seed = std::getenv("AGREEMENT_SEED");
-  const std::uint64_t number = seed == nullptr ? 1 : std::stoull(seed);
-  EXPECT_EQ(Program(number).run(), "") << replay(number);
+  const std::uint64_t seed = std::stoull(environment("AGREEMENT_SEED").value_or("1"));
+  EXPECT_EQ(Program(seed).run(), "") << replay(seed);
 }
 
 }  // namespace

@@ -64,8 +64,7 @@ class OuterLoop(_OuterLoop):
         if not isinstance(every, int):
             raise ValueError("every is a number of steps: with a time, replicas would not meet in one quorum")
         self._manager = manager
-        self._make_quorum()
-        super().__init__(model, every=every, group=manager._pg.parent, **arguments)
+        super().__init__(model, every=every, group=self._make_quorum(), **arguments)
 
     def step(self, samples: float = 1) -> None:
         if self.begins_round:
@@ -77,20 +76,20 @@ class OuterLoop(_OuterLoop):
         super().finish()
 
     def _meet(self) -> None:
-        self._make_quorum()
-        if self.group is not self._manager._pg.parent:
-            self.regroup(self._manager._pg.parent)
+        group = self._make_quorum()
+        if self.group is not group:
+            self.regroup(group)
 
     def _replace_group(self, loss: Exception) -> None:
         self._manager.report_error(loss)
         self._manager.should_commit()  # no: the next quorum makes a new group
-        self._make_quorum()
-        self.group = self._manager._pg.parent
+        self.group = self._make_quorum()
 
-    def _make_quorum(self) -> None:
-        self._manager.start_quorum(allow_heal=False)
-        self._manager.wait_quorum()
-        while self._manager.errored() is not None:  # the group could not be made: a replica was lost meanwhile
-            self._manager.should_commit()
+    def _make_quorum(self) -> dist.ProcessGroup:
+        while True:
             self._manager.start_quorum(allow_heal=False)
             self._manager.wait_quorum()
+            if self._manager.errored() is None:
+                group: dist.ProcessGroup = self._manager._pg.parent
+                return group
+            self._manager.should_commit()  # the group could not be made: a replica was lost meanwhile

@@ -56,14 +56,6 @@ std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOpt
   return std::make_shared<internal::LogStore>(std::move(identity));
 }
 
-// Newcomers can find the members without it, so its failure is none of the job's.
-void list_door(bootstrap::Door& door, const Settings& settings, bootstrap::OpenStore& meeting, const Clock& clock) {
-  bootstrap::DoorList list(*meeting.store, settings.job, settings.protection.key, clock);
-  const Status listed = list.add(door.address());
-  if (!listed.ok()) log(LogLevel::warning, "the store does not list this rank's door: " + listed.error().message);
-  door.keep(std::move(meeting.server));
-}
-
 RankStatus status_of(const Membership& own, std::uint64_t job) {
   RankStatus self;
   self.process = os::process_id();
@@ -128,6 +120,11 @@ Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings) {
                                 .interface_filter = settings.interface_filter,
                                 .filter_source = settings.filter_source,
                                 .key = settings.protection.key});
+}
+
+void list_door(const bootstrap::Door& door, const Settings& settings, Store& store, const Clock& clock) {
+  const Status listed = bootstrap::DoorList(store, settings.job, settings.protection.key, clock).add(door.address());
+  if (!listed.ok()) log(LogLevel::warning, "the store does not list this rank's door: " + listed.error().message);
 }
 
 // ---- EngineRuntime
@@ -228,7 +225,10 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
   mesh.location = meeting.location;
   mesh.membership.master_address = meeting.address;
   auto links = bootstrap::connect_full_mesh(world() == 1 ? nullptr : meeting.store.get(), mesh, clock_);
-  if (links && door_ != nullptr) list_door(*door_, settings_, meeting, clock_);
+  if (links && door_ != nullptr) {
+    list_door(*door_, settings_, *meeting.store, clock_);
+    door_->keep(std::move(meeting.server));
+  }
   meeting.close(kStoreLinger);
   return links;
 }

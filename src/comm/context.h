@@ -92,6 +92,10 @@ struct Beginning {
 // A door as the settings say; null if they say none.
 Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings);
 
+// Adds the door to the list in the store of the start. Newcomers can find the members without it, so a failure is only
+// logged.
+void list_door(const bootstrap::Door& door, const Settings& settings, Store& store, const Clock& clock);
+
 // As init()'s options, the launcher and the environment say. Contacts no peer.
 Result<Beginning> begin_job(const InitOptions& init);
 

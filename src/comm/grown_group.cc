@@ -149,10 +149,10 @@ class Growth {
   template <class Call>
   static void collective(const Call& call) {
     try {
-      call();
+      memory_checked(call);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::resource_exhausted) throw;
-      call();
+      memory_checked(call);
     }
   }
 
@@ -199,10 +199,10 @@ class Growth {
   // for that; a member that has not met leaves that group, as a member does that is lost or fails before.
   bool all_have_met(bool here) {
     std::shared_ptr<CommunicatorState> met;
-    collective([&] { met = memory_checked([&] { return state_->dup(); }); });
+    collective([&] { met = state_->dup(); });
     if (!here) return false;
     std::size_t living = 0;
-    collective([&] { living = memory_checked([&] { return agree_on_members(*met, {}).size(); }); });
+    collective([&] { living = agree_on_members(*met, {}).size(); });
     return living == static_cast<std::size_t>(group_.size());
   }
 

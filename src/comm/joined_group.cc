@@ -95,7 +95,8 @@ class Joining {
 
   Result<std::vector<bootstrap::DoorAddress>> listed_doors() const {
     QCCL_ASSIGN(const auto own_store, store());
-    QCCL_ASSIGN(const auto listed, list_in(*own_store).read());
+    bootstrap::DoorList list(*own_store, settings_.job, settings_.protection.key, steady_clock());
+    QCCL_ASSIGN(const auto listed, list.read());
     std::vector<bootstrap::DoorAddress> doors;
     for (const std::string& each : listed) {
       auto addresses = bootstrap::parse_doors(each, "the store's list");
@@ -106,12 +107,8 @@ class Joining {
 
   void list(const bootstrap::Door& door) const {
     auto own_store = store();
-    const Status listed = own_store ? list_in(**own_store).add(door.address()) : Status(own_store.failure());
-    if (!listed.ok()) log(LogLevel::warning, "the store does not list this rank's door: " + listed.error().message);
-  }
-
-  bootstrap::DoorList list_in(Store& store) const {
-    return {store, settings_.job, settings_.protection.key, steady_clock()};
+    if (own_store) return comm::list_door(door, settings_, **own_store, steady_clock());
+    log(LogLevel::warning, "no store to list this rank's door in: " + own_store.error().message);
   }
 
   const InitOptions& init_;

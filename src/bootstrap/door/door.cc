@@ -109,14 +109,14 @@ Door::Called::~Called() {
 // Waits for memory if there is none.
 void Door::Called::tell(std::size_t index, const char* name, const std::string& value) {
   const Newcomer& newcomer = door_->newcomers_[indices_[index]];
-  for (int tries = 1;; ++tries) {
+  for (int tries = 1; tries <= kMostTells; ++tries) {
+    if (tries > 1) os::pause(kTellAgain);
     try {
       const Status told = door_->keys_.set(key_of(newcomer.ticket, newcomer.round, name), value);
-      if (told.ok() || tries == kMostTells) return;
+      if (told.ok()) return;
+      if (tries == kMostTells) log(LogLevel::error, "a newcomer at the door waits in vain: " + told.error().message);
     } catch (const std::bad_alloc&) {
-      if (tries == kMostTells) return;
     }
-    os::pause(kTellAgain);
   }
 }
 

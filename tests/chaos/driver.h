@@ -1,6 +1,6 @@
 // The driver of the chaos test: starts ranks as processes, kills and stops them, starts new ones in their place, and
-// reads what they say (rank.h). It draws whom it hits, how and when from a seed; when a fault finds its rank is up to
-// the machine.
+// reads what they say (rank.h). The victims, the faults and their times are drawn from a seed. What a rank is doing
+// when its fault comes depends on the machine.
 #pragma once
 
 #include <sys/types.h>

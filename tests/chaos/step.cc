@@ -12,7 +12,7 @@ struct Steps::Kind {
   const char* compression;  // "": none
   std::size_t count;
   bool is_shared = false;  // in memory from allocate()
-  double tolerance = 0;    // of what was put in against what came out and is held back
+  double tolerance = 0;    // between the inputs and the result plus the residuals
 };
 
 namespace {

@@ -1,7 +1,7 @@
 // The steps of the chaos test: sums of which every result can be told from the step and its members.
 //
-// Inputs are small integers, so sums are exact in any order. Two of the compressions keep integers too (bfloat16 and
-// the largest values): there what was put in is what came out and what is held back, bit for bit.
+// Inputs are small integers, so sums are exact in any order. Two of the compressions also keep integers exact
+// (bfloat16 and the largest values): there the inputs equal the result plus the residuals, bit for bit.
 #pragma once
 
 #include <cstdint>

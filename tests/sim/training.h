@@ -35,7 +35,7 @@ class Gradients {
   std::size_t count() const { return count_; }  // of a bucket
   std::vector<float> of(int rank, std::size_t step, int bucket) const;
   engine::ResolvedCall call(std::size_t world) const;
-  // Of a bucket's sum, to get the sum of the inputs.
+  // What a bucket's result is multiplied by to get the sum of the inputs.
   double factor(std::size_t world) const { return options_.op == ReduceOp::avg ? static_cast<double>(world) : 1; }
 
  private:

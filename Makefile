@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 JOBS ?= $(shell nproc)
 ARGS ?=
 PROGRAMS ?= 10000
-PYTHON := .venv/bin/python
+VENV_PYTHON := .venv/bin/python
 
 .PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak chaos bench
 .PHONY: gpu clean setup wheel test-wheel
@@ -17,7 +17,8 @@ help: ## List the commands
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--device cuda" on GPUs; ARGS="--help" lists all'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
-	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in .venv-torch-2.15.0 (3 GB)'
+	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in an environment of its own (up to 6 GB)'
+	@echo '  PYTHON=python3.13 make test-torch TORCH=2.15.0   the same with that Python (also test-wheel)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
 	@echo '  make soak PROGRAMS=100000   so many programs; CHAOS_SECONDS=3600 make chaos   so long over each transport'
 	@echo '  make mutants ARGS="--count 20 src/wire"    20 changes in that folder; ARGS="--help" lists the options'
@@ -50,11 +51,12 @@ demo: setup build/build.ninja ## Train a small GPT on 4 ranks, uncompressed and 
 	@$(or $(QCCL_VENV),.venv)/bin/python demo/demo.py $(ARGS)
 
 test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-torch
-	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)
+	@JOBS=$(JOBS) $(VENV_PYTHON) scripts/run_tests.py $(ARGS)
 
 test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)
 	@$(if $(TORCH),,JOBS=$(JOBS) scripts/build_python.sh qccl_fake_device)
-	@$(if $(TORCH),scripts/test_torch_release.sh $(TORCH) $(ARGS),$(PYTHON) tests/torch/suite/run.py $(or $(ARGS),--all))
+	@$(if $(TORCH),,$(VENV_PYTHON) tests/torch/suite/run.py $(or $(ARGS),--all))
+	@$(if $(TORCH),scripts/test_torch_release.sh $(TORCH) $(ARGS))
 
 test-integration: build ## DeepSpeed, Megatron, Accelerate, Lightning, Ray and others themselves (ARGS: pytest's)
 	@scripts/install_integration.sh
@@ -73,7 +75,7 @@ fuzz: setup ## Feed decoders and parsers what clang's libFuzzer makes up, a minu
 	@scripts/run_fuzz.sh $(ARGS)
 
 mutants: setup ## Change 100 operators, constants and conditions, one at a time; list what no test notices (hours)
-	@JOBS=$(JOBS) $(PYTHON) scripts/mutants.py $(ARGS)
+	@JOBS=$(JOBS) $(VENV_PYTHON) scripts/mutants.py $(ARGS)
 
 soak: build-tests ## Run 10,000 random programs of mixed operations and of faults, 200 kills in each phase (hours)
 	@RANDOM_PROGRAMS=$(PROGRAMS) build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
@@ -89,7 +91,7 @@ bench: setup build/build.ninja ## Build all benchmarks and run the small ones; r
 	@scripts/run_benchmarks.sh $(ARGS)
 
 gpu: setup ## On a machine with a GPU: compare bytes with the host's, measure, in less than ten minutes (docs/gpu.md)
-	@$(PYTHON) scripts/run_gpu.py $(ARGS)
+	@$(VENV_PYTHON) scripts/run_gpu.py $(ARGS)
 
 clean: ## Remove everything that was built (.venv* and .torch-headers stay: rm -r)
 	rm -rf build build-* dist python/qccl/torch_* .pytest_cache .ruff_cache .mypy_cache

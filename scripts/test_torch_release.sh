@@ -3,28 +3,33 @@
 #
 #   test_torch_release.sh RELEASE [arguments of tests/torch/suite/run.py, which then runs alone]
 #
-# Makes .venv-torch-RELEASE once (about 3 GB if pip finds only the CUDA build), and builds in
-# build-torch-RELEASE, the device of the tests in build-torch-RELEASE-device. Run `make build` first.
+# PYTHON names the interpreter (default: that of .venv). With Python 3.13, say, this makes
+# .venv-torch-RELEASE-python3.13 once (up to 6 GB if pip finds only the CUDA build), and builds in
+# build-torch-RELEASE-python3.13, the device of the tests in build-torch-RELEASE-python3.13-device.
+# Run `make build` first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$1
 shift
-venv=.venv-torch-$release
+base=${PYTHON:-.venv/bin/python}
+version=$("$base" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+pair=torch-$release-python$version
+venv=.venv-$pair
 python=$venv/bin/python
 pip=("$python" -m pip --disable-pip-version-check)
 failed=()
 
-key=$({ cat requirements.txt scripts/install_torch.sh; .venv/bin/python -VV; } | sha256sum)
+key=$({ cat requirements.txt scripts/install_torch.sh; "$base" -VV; } | sha256sum)
 if [ "$(cat "$venv/.qccl-stamp" 2>/dev/null)" != "$key" ]; then
-  echo "Setting up torch $release in $venv (once)"
+  echo "Setting up torch $release with Python $version in $venv (once)"
   rm -rf "$venv"
-  .venv/bin/python -m venv "$venv"
+  "$base" -m venv "$venv"
   scripts/install_torch.sh "$python" "$release"
   grep -v '^torch==' requirements.txt | "${pip[@]}" install -r /dev/stdin
   echo "$key" >"$venv/.qccl-stamp"
 fi
-CXX=${CXX:-c++} "${pip[@]}" install "--config-settings=build-dir=build-torch-$release" .
-device=build-torch-$release-device
+CXX=${CXX:-c++} "${pip[@]}" install "--config-settings=build-dir=build-$pair" .
+device=build-$pair-device
 cmake --preset default -B "$device" -DSKBUILD=ON -DQCCL_TORCH=ON -DQCCL_PYTHON="$(realpath -s "$python")" >/dev/null
 scripts/compile.py "$device" qccl_fake_device
 export QCCL_FAKE_DEVICE=$PWD/$device/fake_cuda
@@ -33,7 +38,7 @@ export QCCL_FAKE_DEVICE=$PWD/$device/fake_cuda
 run() {
   local name=$1
   shift
-  echo "=== torch $release: $name"
+  echo "=== torch $release, Python $version: $name"
   "$@" || failed+=("$name")
 }
 
@@ -44,6 +49,6 @@ else
   run "PyTorch's own tests, 3 ranks" "$python" tests/torch/suite/run.py --passes 100
   run "PyTorch's own tests, every other configuration" "$python" tests/torch/suite/run.py --all
 fi
-[ ${#failed[@]} -eq 0 ] && echo "torch $release: PASSED" && exit
-printf "torch $release: FAILED: %s\n" "${failed[@]}" >&2
+[ ${#failed[@]} -eq 0 ] && echo "torch $release, Python $version: PASSED" && exit
+printf "torch $release, Python $version: FAILED: %s\n" "${failed[@]}" >&2
 exit 1

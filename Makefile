@@ -17,7 +17,7 @@ help: ## List the commands
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--device cuda" on GPUs; ARGS="--help" lists all'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
-	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in an environment of its own (up to 6 GB)'
+	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch (up to 6 GB)'
 	@echo '  PYTHON=python3.13 make test-torch TORCH=2.15.0   the same with that Python (also test-wheel)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
 	@echo '  make soak PROGRAMS=100000   so many programs; CHAOS_SECONDS=3600 make chaos   so long over each transport'

@@ -181,7 +181,7 @@ class Impostor {
                 .clock = &clock_}),
         keys_(store_, bootstrap::door_name(job.name), 0, clock_),
         ticket_(keys_.add("tickets", 1).take_or_throw()) {
-    keys_.set(std::to_string(ticket_) + "/process", "nobody").take_or_throw();
+    keys_.hold(std::to_string(ticket_) + "/process", "nobody").take_or_throw();
   }
 
   // Returns the seat.
@@ -213,7 +213,7 @@ TEST_P(Grow, a_newcomer_that_does_not_answer_is_left_out_and_waited_for_once) {
   }));
 }
 
-TEST_P(Grow, a_newcomer_that_vanishes_with_its_seat_does_not_keep_others_out) {
+TEST_P(Grow, a_newcomer_that_keeps_still_with_its_seat_does_not_keep_others_out) {
   const OpenJob job = open_job();
   expect_success(run_members(job, 2, [&](Communicator& comm) {
     std::future<std::string> impostor;
@@ -233,6 +233,30 @@ TEST_P(Grow, a_newcomer_that_vanishes_with_its_seat_does_not_keep_others_out) {
       EXPECT_EQ(newcomer.get(), 2);
       EXPECT_NE(impostor.get(), "none");
     }
+  }));
+}
+
+TEST_P(Grow, a_newcomer_that_ends_with_its_seat_ends_the_meeting) {
+  const OpenJob job = open_job();
+  expect_success(run_members(job, 2, [&](Communicator& comm) {
+    std::future<std::string> impostor;
+    if (comm.rank() == 1) {
+      impostor = std::async(std::launch::async, [&] { return Impostor(job, comm.door()).answer(); });
+    }
+    // A meeting lasts up to a minute.
+    const SteadyClock clock;
+    const TimePoint begin = clock.now();
+    std::vector<std::uint8_t> has_met{0};
+    while (has_met[0] == 0) {
+      EXPECT_EQ(comm.grow({.timeout = 1h}).size(), 2);
+      const bool is_over = impostor.valid() && impostor.wait_for(0s) == std::future_status::ready;
+      has_met = {static_cast<std::uint8_t>(is_over ? 1 : 0)};
+      comm.all_reduce(has_met, {.op = ReduceOp::max});
+    }
+    if (impostor.valid()) {
+      EXPECT_NE(impostor.get(), "none");
+    }
+    EXPECT_LT(clock.now() - begin, 40s);
   }));
 }
 

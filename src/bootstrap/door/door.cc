@@ -72,6 +72,11 @@ Status Door::find_new() {
   return {};
 }
 
+Result<bool> Door::is_gone(const Newcomer& newcomer) {
+  QCCL_ASSIGN(const auto process, keys_.get(fmt::format("{}/process", newcomer.ticket), TimePoint{}));
+  return process && process->empty();
+}
+
 Result<Door::Called> Door::call(TimePoint deadline) {
   Called called(*this);
   QCCL_TRY(find_new());
@@ -82,6 +87,8 @@ Result<Door::Called> Door::call(TimePoint deadline) {
   for (std::size_t index = 0; index < newcomers_.size(); ++index) {
     Newcomer& each = newcomers_[index];
     if (has_left(each)) continue;
+    QCCL_ASSIGN(const bool gone, is_gone(each));
+    if (gone) continue;
     const TimePoint until = each.is_silent ? TimePoint{} : deadline;
     QCCL_ASSIGN(const auto answer, keys_.get(key_of(each.ticket, each.round, "here"), until));
     each.is_silent = !answer;
@@ -124,6 +131,14 @@ void Door::Called::seat(std::size_t index, const Seat& seat) {
   QCCL_CHECK(index == seated_);
   ++seated_;
   tell(index, "seat", encode_seat(seat));
+}
+
+Result<bool> Door::Called::has_lost_one() const {
+  for (std::size_t index = 0; index < seated_; ++index) {
+    QCCL_ASSIGN(const bool gone, door_->is_gone(door_->newcomers_[indices_[index]]));
+    if (gone) return true;
+  }
+  return false;
 }
 
 void Door::Called::admit() {

@@ -6,7 +6,7 @@
 // | key       | written by  | meaning                                                              |
 // |-----------|-------------|----------------------------------------------------------------------|
 // | tickets   | add         | the newest ticket, from 1                                            |
-// | T/process | newcomer    | its process, for people: it waits                                    |
+// | T/process | newcomer    | its process, for people: it waits; empty: its connection has ended   |
 // | T/R/call  | member      | answer at once                                                       |
 // | T/R/here  | newcomer    | its answer                                                           |
 // | T/R/seat  | member      | its seat (seat.h); empty: not this time, and round R + 1 follows     |
@@ -69,6 +69,7 @@ class Door {
 
   Door(std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own, std::string address, const std::string& job);
   Status find_new();
+  Result<bool> is_gone(const Newcomer& newcomer);
 
   const SteadyClock clock_;
   const std::unique_ptr<TcpStoreServer> server_;
@@ -91,6 +92,8 @@ class Door::Called {
   std::size_t size() const { return indices_.size(); }
   // Gives newcomer `index` its seat.
   void seat(std::size_t index, const Seat& seat);
+  // Whether a newcomer with a seat has ended since.
+  Result<bool> has_lost_one() const;
   // Those with seats are members now.
   void admit();
 

@@ -1,6 +1,7 @@
 // Doors and newcomers over real sockets of this host.
 #include "bootstrap/door/door.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <future>
@@ -115,6 +116,52 @@ TEST(Door, calls_those_again_whose_meeting_has_failed_and_no_members) {
     if (!is_admitted) newcomer.ask();
   }
   EXPECT_EQ(door->call(soon()).take_or_throw().size(), 0U);
+}
+
+// A newcomer that only takes a ticket.
+class Passer {
+ public:
+  explicit Passer(const Door& door)
+      : store_({.host = addresses_of(door).front().host,
+                .port = addresses_of(door).front().port,
+                .deadline = soon(),
+                .clock = &kClock}),
+        keys_(store_, door_name(kJob), 0, kClock),
+        ticket_(keys_.add("tickets", 1).take_or_throw()) {
+    keys_.hold(fmt::format("{}/process", ticket_), "passes").take_or_throw();
+  }
+  void answer() { keys_.set(fmt::format("{}/1/here", ticket_), "").take_or_throw(); }
+  // Returns when the door knows that this newcomer has ended.
+  void await_end_of(int ticket) {
+    const TimePoint limit = soon();
+    while (keys_.get(fmt::format("{}/process", ticket), {}).take_or_throw() != "") ASSERT_LT(kClock.now(), limit);
+  }
+
+ private:
+  TcpStore store_;
+  KeySpace keys_;
+  std::int64_t ticket_;
+};
+
+TEST(Door, does_not_wait_for_newcomers_that_have_ended) {
+  const auto door = open_door();
+  { const Passer ended(*door); }
+  Passer next(*door);
+  next.answer();
+  next.await_end_of(1);
+  EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 1U);
+}
+
+TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
+  const auto door = open_door();
+  std::optional<Passer> newcomer(std::in_place, *door);
+  newcomer->answer();
+  Door::Called called = call_one(*door);
+  called.seat(0, some_seat());
+  EXPECT_FALSE(called.has_lost_one().take_or_throw());
+  newcomer.reset();
+  const TimePoint limit = soon();
+  while (!called.has_lost_one().take_or_throw()) ASSERT_LT(kClock.now(), limit);
 }
 
 TEST(Door, a_port_that_another_process_has_is_replaced) {

@@ -11,7 +11,7 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr Nanoseconds kLookForClosedEvery = std::chrono::seconds(1);
+constexpr Nanoseconds kLookForClosedEvery = std::chrono::milliseconds(250);
 constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for a value that another rank is writing
 constexpr int kMaxLostConnections = 3;
 constexpr std::uint64_t kFirstGeneration = 1;
@@ -21,6 +21,30 @@ using AttemptResult = Result<std::optional<GatheredCards>>;
 
 std::string generation_key(std::uint64_t generation, const char* name) {
   return fmt::format("{}/{}", generation, name);
+}
+
+// For a generation that some rank has closed. The rank may still be writing the outcome.
+Result<bool> has_outcome(KeySpace& keys, std::uint64_t generation, TimePoint deadline) {
+  QCCL_ASSIGN(const auto value, keys.get(generation_key(generation, "outcome"), deadline));
+  return value.has_value();
+}
+
+// True if this call closed the generation, and so decided its outcome.
+Result<bool> close_generation(KeySpace& keys, std::uint64_t generation, const GenerationResult& outcome,
+                              TimePoint deadline) {
+  QCCL_ASSIGN(const auto closers, keys.add(generation_key(generation, "closed"), 1));
+  if (closers != 1) {
+    QCCL_ASSIGN(const bool decided, has_outcome(keys, generation, deadline));
+    if (decided) return false;
+  }
+  QCCL_TRY(keys.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
+  // set() has no answer; the answer to this add() shows that the set has arrived, so that the store may end now.
+  QCCL_TRY(keys.add(generation_key(generation, "closed"), 0));
+  return true;
+}
+
+GenerationResult failed_generation(ErrorKind kind, const std::string& reason) {
+  return {.kind = GenerationResult::Kind::failed, .error = kind, .reason = reason.substr(0, kMaxReasonBytes)};
 }
 
 // One attempt to get through a generation.
@@ -94,13 +118,7 @@ class Attempt {
   Result<bool> is_closed() {
     QCCL_ASSIGN(const auto closers, keys_.add(key("closed"), 0));
     if (closers == 0) return false;
-    return has_outcome(generation_);
-  }
-
-  // For a generation that some rank has closed. The rank may still be writing the outcome.
-  Result<bool> has_outcome(std::uint64_t generation) {
-    QCCL_ASSIGN(const auto value, keys_.get(generation_key(generation, "outcome"), within(kShortWait)));
-    return value.has_value();
+    return has_outcome(keys_, generation_, within(kShortWait));
   }
 
   // For rank 0, which expected to close the generation itself.
@@ -147,17 +165,8 @@ class Attempt {
                     process, self_.rank, self_.location));
   }
 
-  // True if this call closed the generation, and so decided its outcome.
   Result<bool> close(std::uint64_t generation, const GenerationResult& outcome) {
-    QCCL_ASSIGN(const auto closers, keys_.add(generation_key(generation, "closed"), 1));
-    if (closers != 1) {
-      QCCL_ASSIGN(const bool decided, has_outcome(generation));
-      if (decided) return false;
-    }
-    QCCL_TRY(keys_.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
-    // set() has no answer; the answer to this add() shows that the set has arrived, so that the store may end now.
-    QCCL_TRY(keys_.add(generation_key(generation, "closed"), 0));
-    return true;
+    return close_generation(keys_, generation, outcome, within(kShortWait));
   }
 
   AttemptResult finish(GenerationResult outcome) {
@@ -183,9 +192,8 @@ class Attempt {
 
   // Closes the generation for all ranks. If that fails, this rank still reports the reason.
   Failure give_up(ErrorKind kind, int peer, const std::string& reason) {
-    GenerationResult outcome{.kind = GenerationResult::Kind::failed, .error = kind};
-    outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason).substr(0, kMaxReasonBytes);
-    static_cast<void>(close(generation_, outcome));
+    const std::string told = fmt::format("rank {} gave up: {}", self_.rank, reason);
+    static_cast<void>(close(generation_, failed_generation(kind, told)));
     return failure_about(kind, peer, reason);
   }
 
@@ -237,6 +245,13 @@ Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, cons
     const bool lost = result.error().kind == ErrorKind::peer_lost && ++lost_connections <= kMaxLostConnections;
     if (!lost || limit.clock->now() >= limit.deadline) return named(self.rank, self.world, result.error());
   }
+}
+
+Status end_generation(KeySpace& keys, std::uint64_t generation, const std::string& reason) {
+  const auto outcome = failed_generation(ErrorKind::aborted, reason);
+  report_failure(keys, generation, Failure(outcome.error, reason).info());
+  auto closed = close_generation(keys, generation, outcome, TimePoint{});
+  return closed ? Status() : Status(closed.failure());
 }
 
 std::string quote_store(const std::string& text, const std::string& location) {

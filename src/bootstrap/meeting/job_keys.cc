@@ -118,6 +118,14 @@ Status KeySpace::set(const std::string& key, const std::string& value) {
   });
 }
 
+Status KeySpace::hold(const std::string& key, const std::string& value) {
+  if (pipelined_ == nullptr) return set(key, value);
+  return guarded<void>([&] {
+    pipelined_->hold(prefix_ + key, value);
+    return Status();
+  });
+}
+
 Result<std::optional<std::string>> KeySpace::get(const std::string& key, TimePoint deadline) {
   return guarded<std::optional<std::string>>([&] { return store_.get(prefix_ + key, until(deadline)); });
 }

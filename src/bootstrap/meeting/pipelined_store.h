@@ -1,4 +1,5 @@
-// A store that takes several requests before it answers the first: ranks far from it start in fewer round trips.
+// A store with more than a Store has. It takes several requests before it answers the first, so that ranks far from it
+// start in fewer round trips, and can show whether a key's writer is still connected.
 #pragma once
 
 #include <chrono>
@@ -33,13 +34,15 @@ inline ClaimAnswer claim_in_steps(Store& store, const ClaimRequest& request, std
   return answer;
 }
 
-// Both throw like the calls that they stand for. Where the store keeps the first value of a key, claim() may set the
+// All throw like the calls that they stand for. Where the store keeps the first value of a key, claim() may set the
 // card whatever the sum is.
 class PipelinedStore : public Store {
  public:
   // add(key, 0) for each key.
   virtual std::vector<std::int64_t> counters(const std::vector<std::string>& keys) = 0;
   virtual ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) = 0;
+  // As set(); the value becomes empty when this client's connection ends. For one key that does not exist.
+  virtual void hold(const std::string& key, const std::string& value) = 0;
 };
 
 }  // namespace qccl::bootstrap

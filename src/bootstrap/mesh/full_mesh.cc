@@ -21,7 +21,7 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr Nanoseconds kLookForFailuresEvery = std::chrono::seconds(1);
+constexpr Nanoseconds kLookForFailuresEvery = std::chrono::milliseconds(250);
 
 std::size_t slot(int rank) { return static_cast<std::size_t>(rank); }
 

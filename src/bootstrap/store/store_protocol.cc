@@ -9,6 +9,7 @@ bool visit(auto& fields, auto& request) {
     case Query::validate:
     case Query::ping: fields.template integer<std::uint32_t>(request.number); return true;
     case Query::set:
+    case Query::hold:
       fields.one_string(request.keys, kMaxKeyBytes);
       fields.string(request.value, kMaxValueBytes);
       return true;

@@ -14,6 +14,7 @@
 // | cancel_wait | 12   | none                | u8: 1, always; the wait's own answer may come first |
 // | ping        | 13   | u32                 | the same u32                                        |
 // | await       | 64   | key                 | u8 like wait's; after 0 the string (ours only)      |
+// | hold        | 65   | key, value          | none; a set, empty when the connection ends (ours)  |
 //
 // If the job has a key, all of this goes through TLS (store_secrets.h), except on unix sockets.
 //
@@ -43,6 +44,7 @@ enum class Query : std::uint8_t {
   cancel_wait = 12,
   ping = 13,
   await = 64,
+  hold = 65,
 };
 
 // Without torch's leading "/".
@@ -63,8 +65,8 @@ inline constexpr std::size_t kMaxKeysPerQuery = 64;
 
 struct StoreRequest {
   Query query = Query::validate;
-  std::vector<std::string> keys{};  // set, get, add and await have one; check and wait any number
-  std::string value{};              // set
+  std::vector<std::string> keys{};  // check and wait have any number, others at most one
+  std::string value{};              // set and hold
   std::int64_t number = 0;          // add: the delta; validate and ping: the u32
 };
 

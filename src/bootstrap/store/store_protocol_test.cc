@@ -29,6 +29,7 @@ const std::vector<Sample>& samples() {
       {{.query = Query::wait, .keys = {"/a", "/b"}}, "\x06\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x02\0\0\0\0\0\0\0/b"s},
       {{.query = Query::cancel_wait}, "\x0C"s},
       {{.query = Query::ping, .number = 0xFFFFFFFF}, "\x0D\xFF\xFF\xFF\xFF"s},
+      {{.query = Query::hold, .keys = {"/a"}, .value = "x"}, "\x41\x02\0\0\0\0\0\0\0/a\x01\0\0\0\0\0\0\0x"s},
   };
   return all;
 }

@@ -48,6 +48,13 @@ StoreState::Value StoreState::get(const std::string& key) const {
   return found == values_.end() ? nullptr : found->second;
 }
 
+void StoreState::clear_value(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  bytes_ -= found->second->size();
+  found->second = empty_;
+}
+
 Result<std::int64_t> StoreState::add(const std::string& key, std::int64_t delta) {
   std::int64_t sum = delta;
   if (const auto old = get(key)) {
@@ -247,6 +254,7 @@ bool StoreService::answer(StoreClient& client, StoreRequest& request) {
   switch (request.query) {
     case Query::validate: client.is_introduced = true; return request.number == kStoreMagic;
     case Query::set: return set(client, request);
+    case Query::hold: return hold(client, request);
     case Query::get: {
       const auto value = state_.get(request.keys[0]);
       if (value != nullptr) add_value(answers, value);
@@ -287,6 +295,14 @@ bool StoreService::set(StoreClient& client, StoreRequest& request) {
   }
   clients_.make_member(client);
   return state_.set(key, std::move(request.value)).ok();
+}
+
+// A job's ranks have no use for it. Nobody's key is taken over.
+bool StoreService::hold(StoreClient& client, StoreRequest& request) {
+  const std::string& key = request.keys[0];
+  if (is_limited(client) || !client.held.empty() || state_.has(key)) return false;
+  client.held = key;
+  return set(client, request);
 }
 
 bool StoreService::add(StoreClient& client, const StoreRequest& request) {

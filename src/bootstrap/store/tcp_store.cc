@@ -232,11 +232,15 @@ std::optional<std::string> TcpStore::get(const std::string& key, std::chrono::mi
   return try_get(key, timeout).take_or_throw();
 }
 
-void TcpStore::set(const std::string& key, const std::string& value) {
+void TcpStore::write(Query query, const std::string& key, const std::string& value) {
   check_sizes(key, value.size()).take_or_throw();
-  send({.query = Query::set, .keys = {wire_key(key)}, .value = value}).take_or_throw();
+  send({.query = query, .keys = {wire_key(key)}, .value = value}).take_or_throw();
   has_left_something_ = true;
 }
+
+void TcpStore::set(const std::string& key, const std::string& value) { write(Query::set, key, value); }
+
+void TcpStore::hold(const std::string& key, const std::string& value) { write(Query::hold, key, value); }
 
 std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
   check_sizes(key, 0).take_or_throw();

@@ -53,6 +53,8 @@ class TcpStore final : public PipelinedStore {
   std::int64_t add(const std::string& key, std::int64_t delta) override;
   std::vector<std::int64_t> counters(const std::vector<std::string>& keys) override;
   ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) override;
+  // For the stores of doors (bootstrap/door): others drop the connection.
+  void hold(const std::string& key, const std::string& value) override;
 
  private:
   // Requests that may be sent again, over another connection, and the answers to them.
@@ -61,6 +63,7 @@ class TcpStore final : public PipelinedStore {
     Bytes answers;
   };
 
+  void write(Query query, const std::string& key, const std::string& value);
   Status connect(const Exchange& first = {});
   Result<os::Fd> dial() const;
   Status introduce(const Exchange& first, TimePoint deadline);

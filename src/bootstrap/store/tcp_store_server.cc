@@ -170,8 +170,10 @@ class TcpStoreServer::Loop {
 
   // Works even if welcome() was interrupted; does nothing if there is no such client. Allocates nothing.
   void drop(Id id) {
-    if (clients_.find(id) == nullptr) return;
+    const StoreClient* const client = clients_.find(id);
+    if (client == nullptr) return;
     state_.cancel(id);
+    state_.clear_value(client->held);
     clients_.erase(id);
     if (!is_listening_ && listener_.valid()) is_listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
   }

@@ -342,6 +342,31 @@ TEST(TcpStore, refuses_a_unix_socket_of_another_user_and_names_both) {
                  "belongs to user 65534, this process to user 0");
 }
 
+TEST_F(TcpStoreTest, a_held_value_becomes_empty_when_its_client_leaves) {
+  {
+    TcpStore holder = client_of(*server);
+    holder.hold("held", "here");
+    EXPECT_EQ(good.get("held", seconds(30)), "here");
+  }
+  // Each get() is a turn of the server's, which sees the end of the connection in one of them.
+  while (good.get("held", seconds(0)) != "") EXPECT_EQ(good.get("held", seconds(0)).has_value(), true);
+  good.set("held", "anew");
+  EXPECT_EQ(good.get("held", seconds(0)), "anew");
+}
+
+TEST_F(TcpStoreTest, a_client_holds_one_key_that_nobody_has) {
+  good.set("taken", "value");
+  TcpStore thief = client_of(*server);
+  thief.hold("taken", "mine");
+  EXPECT_FALSE(caught([&] { thief.add("n", 1); }).ok());
+  EXPECT_EQ(good.get("taken", seconds(0)), "value");
+  TcpStore greedy = client_of(*server);
+  greedy.hold("first", "mine");
+  greedy.hold("second", "mine");
+  EXPECT_FALSE(caught([&] { greedy.add("n", 1); }).ok());
+  EXPECT_EQ(good.get("second", seconds(0)), std::nullopt);
+}
+
 TEST_F(TcpStoreTest, random_bytes_disturb_no_other_client) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 200; ++round) {

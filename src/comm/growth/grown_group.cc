@@ -4,7 +4,7 @@
 // A member that is lost meanwhile fails grow() as it fails any collective. What is decided from is the same on all
 // members: numbers from an all_gather, a meeting place from a broadcast. The outcome is decided as in shrink(), so that
 // a member that is lost in the last moment leaves none in the grown group while others fall back to the old one.
-#include "comm/grown_group.h"
+#include "comm/growth/grown_group.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,11 @@
 #include <array>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <type_traits>
 
 #include "base/log.h"
+#include "comm/growth/meeting_watch.h"
 #include "os/process.h"
 
 namespace qccl::internal {
@@ -133,7 +135,17 @@ class Growth {
       called->seat(index, seat);
     }
     seat.rank = group_.rank();
+    const MeetingWatch watch(seat, context_->settings(), [this, &called] { return find_lost(called); });
     return meet(seat, context_->settings(), door_, place ? &*place : nullptr);
+  }
+
+  // Of the members and of this rank's newcomers.
+  std::optional<std::string> find_lost(const std::optional<Door::Called>& called) const {
+    const std::vector<LostRank> members = group_.failed();
+    if (!members.empty()) return fmt::format("rank {} of the group that grows is lost", members.front().rank);
+    Result<bool> newcomers = called ? called->has_lost_one() : false;
+    if (newcomers.ok() && *newcomers) return fmt::format("a newcomer at the door of rank {} is lost", group_.rank());
+    return std::nullopt;
   }
 
   // What fails here for lack of memory must not keep this rank from the collective that follows on all members.
@@ -143,6 +155,8 @@ class Growth {
       return call();
     } catch (const std::bad_alloc&) {
       return Failure(ErrorKind::resource_exhausted, "no memory");
+    } catch (const std::system_error& error) {
+      return Failure(ErrorKind::resource_exhausted, std::string("no thread: ") + error.what());
     }
   }
   // A call that finds no memory has not begun, or has lost the group, which the second one finds.

@@ -9,7 +9,7 @@
 #include "bootstrap/door/door_list.h"
 #include "bootstrap/door/newcomer.h"
 #include "bootstrap/launcher/launchers.h"
-#include "comm/grown_group.h"
+#include "comm/growth/grown_group.h"
 
 namespace qccl::internal {
 namespace {

@@ -6,7 +6,7 @@
 #include "bootstrap/door/newcomer.h"
 #include "bootstrap/launcher/launchers.h"
 #include "bootstrap/mesh/address_card.h"
-#include "comm/grown_group.h"
+#include "comm/growth/grown_group.h"
 
 namespace qccl::internal {
 namespace {
@@ -98,7 +98,8 @@ Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings setti
                                      .deadline = deadline,
                                      .clock = &clock,
                                      .secrets = {settings.protection.key, seat.job, 0},
-                                     .rank = seat.rank};
+                                     .rank = seat.rank,
+                                     .retries = false};
   auto store = place == nullptr ? std::make_shared<TcpStore>(std::move(options))
                                 : std::make_shared<TcpStore>(std::move(options), place->server->take_own_client());
   QCCL_ASSIGN(auto context, Context::create({.membership = membership_of(seat, address, settings),

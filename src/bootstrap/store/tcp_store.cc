@@ -54,6 +54,24 @@ Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, Time
   return Failure(done.error());
 }
 
+// `was_connected`: earlier.
+Failure not_reached(const TcpStoreOptions& options, bool was_connected, const ErrorInfo& cause, Nanoseconds waited) {
+  ErrorInfo info;
+  info.os_error = cause.os_error;
+  const std::string reason = " within " + seconds_text(waited) + " (" + cause.message + ")";
+  if (was_connected) {
+    info.kind = ErrorKind::peer_lost;
+    info.message = location(options) + " vanished and did not come back" + reason +
+                   ": rank 0, or the launcher that serves it, has ended; its output says why";
+  } else {
+    info.kind = cause.kind == ErrorKind::invalid_argument ? cause.kind : ErrorKind::deadline_exceeded;
+    info.message = "can't reach " + location(options) + reason + ": is rank 0 running? ";
+    info.message += options.socket.empty() ? "Check MASTER_ADDR, MASTER_PORT and firewalls in between"
+                                           : "Ranks in containers of their own need MASTER_ADDR and MASTER_PORT";
+  }
+  return Failure(std::move(info));
+}
+
 }  // namespace
 
 TcpStore::TcpStore(TcpStoreOptions options)
@@ -68,23 +86,6 @@ TimePoint TcpStore::answer_deadline() const {
   const TimePoint now = options_.clock->now();
   const TimePoint last = std::max(options_.deadline, saturating_add(now, kLastWordLimit));
   return std::min(last, saturating_add(now, options_.answer_limit));
-}
-
-Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const {
-  ErrorInfo info;
-  info.os_error = cause.os_error;
-  const std::string reason = " within " + seconds_text(waited) + " (" + cause.message + ")";
-  if (was_connected_) {
-    info.kind = ErrorKind::peer_lost;
-    info.message = location(options_) + " vanished and did not come back" + reason +
-                   ": rank 0, or the launcher that serves it, has ended; its output says why";
-  } else {
-    info.kind = cause.kind == ErrorKind::invalid_argument ? cause.kind : ErrorKind::deadline_exceeded;
-    info.message = "can't reach " + location(options_) + reason + ": is rank 0 running? ";
-    info.message += options_.socket.empty() ? "Check MASTER_ADDR, MASTER_PORT and firewalls in between"
-                                            : "Ranks in containers of their own need MASTER_ADDR and MASTER_PORT";
-  }
-  return Failure(std::move(info));
 }
 
 // The connection cannot be used any more.
@@ -123,14 +124,16 @@ Status TcpStore::connect(const Exchange& first) {
   const TimePoint start = clock.now();
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
     auto fd = dial();
-    if (!fd) return not_reached(fd.error(), clock.now() - start);
+    if (!fd) return not_reached(options_, was_connected_, fd.error(), clock.now() - start);
     stream_ = std::move(*fd);
     const auto introduced = introduce(first, std::min(connect_deadline_, clock.now() + kIntroductionLimit));
     if (introduced.ok()) break;
     stream_.reset();
     if (introduced.error().kind == ErrorKind::invalid_argument) return Failure(introduced.error());
     const Nanoseconds left = connect_deadline_ - clock.now();
-    if (left <= Nanoseconds::zero() || !options_.retries) return not_reached(introduced.error(), clock.now() - start);
+    if (left <= Nanoseconds::zero() || !options_.retries) {
+      return not_reached(options_, was_connected_, introduced.error(), clock.now() - start);
+    }
     os::pause(std::min(delay, left));
   }
   was_connected_ = true;
@@ -232,15 +235,16 @@ std::optional<std::string> TcpStore::get(const std::string& key, std::chrono::mi
   return try_get(key, timeout).take_or_throw();
 }
 
-void TcpStore::write(Query query, const std::string& key, const std::string& value) {
+void TcpStore::set(const std::string& key, const std::string& value) {
   check_sizes(key, value.size()).take_or_throw();
-  send({.query = query, .keys = {wire_key(key)}, .value = value}).take_or_throw();
+  send({.query = Query::set, .keys = {wire_key(key)}, .value = value}).take_or_throw();
   has_left_something_ = true;
 }
 
-void TcpStore::set(const std::string& key, const std::string& value) { write(Query::set, key, value); }
-
-void TcpStore::hold(const std::string& key, const std::string& value) { write(Query::hold, key, value); }
+void TcpStore::hold(const std::string& key, const std::string& value) {
+  check_sizes(key, value.size()).take_or_throw();
+  send({.query = Query::hold, .keys = {wire_key(key)}, .value = value}).take_or_throw();
+}
 
 std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
   check_sizes(key, 0).take_or_throw();

@@ -63,7 +63,6 @@ class TcpStore final : public PipelinedStore {
     Bytes answers;
   };
 
-  void write(Query query, const std::string& key, const std::string& value);
   Status connect(const Exchange& first = {});
   Result<os::Fd> dial() const;
   Status introduce(const Exchange& first, TimePoint deadline);
@@ -80,7 +79,6 @@ class TcpStore final : public PipelinedStore {
 
   TimePoint answer_deadline() const;
   Failure lost(const ErrorInfo& cause);
-  Failure not_reached(const ErrorInfo& cause, Nanoseconds waited) const;
 
   TcpStoreOptions options_;
   secure::Stream stream_;

@@ -18,8 +18,8 @@ class MeetingWatch {
   // Who is lost, for people; nothing: nobody.
   using FindLost = std::function<std::optional<std::string>()>;
 
-  // Until the object ends, a thread calls `find_lost` every few milliseconds. The first one lost ends the meeting on all
-  // its ranks, this one included. `settings` are as meet() takes them.
+  // Until the object ends, a thread calls `find_lost` every few milliseconds. The first one lost ends the meeting on
+  // all its ranks, this one included. `settings` are as meet() takes them.
   MeetingWatch(const bootstrap::Seat& seat, const comm::Settings& settings, FindLost find_lost);
   ~MeetingWatch();
   MeetingWatch(const MeetingWatch&) = delete;

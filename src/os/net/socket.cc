@@ -14,8 +14,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <ranges>
 
+#include "base/text.h"
 #include "os/process.h"
 
 namespace qccl::os {
@@ -138,8 +138,7 @@ bool take_prefix(std::string_view& text, char mark) {
 }
 
 bool any_listed(std::string_view list, std::string_view name, bool exact) {
-  return std::ranges::any_of(std::views::split(list, ','), [&](const auto& part) {
-    const std::string_view item(part.begin(), part.end());
+  return std::ranges::any_of(split(list, ','), [&](std::string_view item) {
     return !item.empty() && (exact ? name == item : name.starts_with(item));
   });
 }

@@ -55,7 +55,7 @@ def observe(call, tensors):
         return {"raises": work}
     future = kind(work.get_future)
     seen = {"wait": work.wait(), "completed": work.is_completed(), "success": work.is_success()}
-    seen["exception"] = work.exception()
+    seen["exception"] = kind(work.exception)  # TypeError with torch 2.11, which can't give it to Python
     if not isinstance(future, type):
         seen["future"] = (future.done(), description(future.wait(), tensors))
         seen["then"] = description(future.then(lambda done: done.value()).wait(), tensors)

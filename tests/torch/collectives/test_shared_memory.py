@@ -165,18 +165,28 @@ CALLS: list[Callable[..., Any]] = [
     reduce_scatter_one_input_twice,
     reduce_scatter_tensors_one_output_twice,
     reduce_scatter_tensors_output_in_later_input,
-    all_to_all_one_output_twice,
-    all_to_all_in_place,
-    all_to_all_one_input_twice,
 ]
+ALL_TO_ALLS: list[Callable[..., Any]] = [all_to_all_one_output_twice, all_to_all_in_place, all_to_all_one_input_twice]
+
+
+def gloo_has_lists_for_all_to_all(group):
+    try:
+        group.alltoall([torch.zeros(1) for _ in range(WORLD)], [torch.zeros(1) for _ in range(WORLD)]).wait()
+    except RuntimeError as error:
+        assert "does not support alltoall" in str(error)
+        return False
+    return True
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_lists_that_share_memory_give_what_gloo_gives(count):
+@pytest.mark.parametrize("calls", [CALLS, ALL_TO_ALLS], ids=["collectives", "all_to_all"])
+def test_lists_that_share_memory_give_what_gloo_gives(calls, count):
     def body(rank):
         gloo = dist.new_group(backend="gloo")
+        if calls is ALL_TO_ALLS and not gloo_has_lists_for_all_to_all(gloo):
+            return None
         different = []
-        for call in CALLS:
+        for call in calls:
             expected, got = (values(call(group, rank, count)) for group in (gloo, dist.group.WORLD))
             try:
                 torch.testing.assert_close(got, expected, rtol=0, atol=0)
@@ -184,8 +194,11 @@ def test_lists_that_share_memory_give_what_gloo_gives(count):
                 different.append(f"{call.__name__}: {error}")
         return different
 
-    for rank, different in enumerate(run_ranks(body, WORLD)):
-        assert not different, f"rank {rank}: {different}"
+    ended = run_ranks(body, WORLD)
+    if ended == [None] * WORLD:
+        pytest.skip("this release's gloo takes no lists for all_to_all")
+    for rank, different in enumerate(ended):
+        assert different == [], f"rank {rank}: {different}"
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -166,9 +166,12 @@ def test_several_devices_in_one_batch() -> None:
 def test_a_lost_rank_lets_the_stream_go_on_and_the_next_call_says_so() -> None:
     def body(rank: int) -> None:
         tensor = late(torch.full((5000,), float(rank)))
+        store = dist.distributed_c10d._get_default_store()
         if rank == 1:
+            store.wait(["opened"])  # else the abort could end rank 0's init_process_group()
             dist.distributed_c10d._get_default_group()._get_backend(torch.device(DEVICE)).abort()
             return
+        store.set("opened", "")
         try:
             work = dist.all_reduce(tensor, async_op=True)
             work.wait()

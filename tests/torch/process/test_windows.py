@@ -199,7 +199,9 @@ def test_a_killed_rank_ends_every_wait(transport, tmp_path):
         dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=TIMEOUT)
         window = dist._new_window(torch.zeros(100))
         work = window.wait_signal((rank + 1) % 2, True)
+        store.set(f"opened {rank}", "")
         if rank == 2:
+            store.wait(["opened 0", "opened 1"])  # else the loss could end their opening
             os.kill(os.getpid(), signal.SIGKILL)
         with pytest.raises(dist.DistNetworkError, match="rank 2"):
             work.wait()

@@ -18,19 +18,11 @@ c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec, con
   return options;
 }
 
-std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, const Communicator& group,
-                                      const GroupSpec& spec) {
-  auto share = std::make_shared<WorkShare>();
-  share->order = std::make_shared<CompletionOrder>(group.name());
-  share->pool = job->pool();
-  share->trace = job->trace();
-  share->trace_group = share->trace->add_group(spec.name, spec.global_ranks);
-  share->timeout.set(group.timeout());
+std::shared_ptr<WorkShare> share_of_group(const std::shared_ptr<SharedJob>& job, const Communicator& group,
+                                          const GroupSpec& spec) {
+  const std::size_t trace_group = job->trace()->add_group(spec.name, spec.global_ranks);
+  auto share = make_share(job, group, std::make_shared<CompletionOrder>(group.name()), trace_group);
   share->may_gate = spec.may_gate;
-  share->first_completion_key = JobRegistry::instance().next_completion_keys();
-  share->abort_group = [weak = std::weak_ptr(job), group](const std::string& reason) {
-    if (const auto alive = weak.lock()) with_torch_errors([&] { alive->abort_group(group, reason); });
-  };
   return share;
 }
 
@@ -76,6 +68,21 @@ TorchCall merged(std::vector<TorchCall> calls) {
 
 }  // namespace
 
+std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, const Communicator& group,
+                                      std::shared_ptr<CompletionOrder> order, std::size_t trace_group) {
+  auto share = std::make_shared<WorkShare>();
+  share->order = std::move(order);
+  share->pool = job->pool();
+  share->trace = job->trace();
+  share->trace_group = trace_group;
+  share->timeout.set(group.timeout());
+  share->first_completion_key = JobRegistry::instance().next_completion_keys();
+  share->abort_group = [weak = std::weak_ptr(job), group](const std::string& reason) {
+    if (const auto alive = weak.lock()) with_torch_errors([&] { alive->abort_group(group, reason); });
+  };
+  return share;
+}
+
 Backend::Backend(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec, bool root)
     : c10d::Backend(spec.rank, spec.size),
       job_(std::move(job)),
@@ -85,7 +92,7 @@ Backend::Backend(std::shared_ptr<SharedJob> job, Communicator group, const Group
       options_(options_of(spec, group)),
       group_(std::move(group)),
       groups_(job_, group_, spec),
-      share_(make_share(job_, group_, spec)) {}
+      share_(share_of_group(job_, group_, spec)) {}
 
 Backend::~Backend() {
   try {

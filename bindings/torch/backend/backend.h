@@ -54,6 +54,11 @@ class FeedbackByAddress {
 // The current stream of its tensors' device, and whether such streams wait for the group's calls.
 void set_stream(TorchCall& call, const Communicator& group, const WorkShare& share);
 
+// Of Works that end in `order` and are traced as the group's, with its time limit as it is now. Streams do not wait for
+// them.
+std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, const Communicator& group,
+                                      std::shared_ptr<CompletionOrder> order, std::size_t trace_group);
+
 class Backend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;

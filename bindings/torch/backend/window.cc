@@ -147,14 +147,7 @@ c10d::WindowAttr TensorWindow::get_attr(std::int64_t rank) {
 }
 
 c10::intrusive_ptr<c10d::Window> Backend::new_window(const std::optional<at::Tensor>& tensor) {
-  auto share = std::make_shared<WorkShare>();
-  share->order = share_->order;
-  share->pool = share_->pool;
-  share->trace = share_->trace;
-  share->trace_group = share_->trace_group;
-  share->timeout.set(group_.timeout());
-  share->abort_group = share_->abort_group;
-  share->first_completion_key = JobRegistry::instance().next_completion_keys();
+  auto share = make_share(job_, group_, share_->order, share_->trace_group);
   auto window = c10::make_intrusive<TensorWindow>(job_, group_, std::move(share));
   if (tensor) window->tensor_register(*tensor);
   return window;

@@ -58,9 +58,8 @@ test-torch: build ## PyTorch's own tests of a backend, in every configuration (a
 	@$(if $(TORCH),,$(VENV_PYTHON) tests/torch/suite/run.py $(or $(ARGS),--all))
 	@$(if $(TORCH),scripts/test_torch_release.sh $(TORCH) $(ARGS))
 
-test-integration: build ## DeepSpeed, Megatron, Accelerate, Lightning, Ray and others themselves (ARGS: pytest's)
-	@scripts/install_integration.sh
-	@scripts/run_integration.sh $(ARGS)
+test-integration: setup build/build.ninja ## DeepSpeed, Megatron, Accelerate, Ray and others themselves (ARGS: pytest's)
+	@JOBS=$(JOBS) scripts/run_integration.sh $(ARGS)
 
 lint: setup ## Check layers, kept absences, sizes and formatting
 	@scripts/lint.sh

@@ -3,9 +3,11 @@
 #
 #   run_integration.sh [pytest's arguments]
 #
-# Run `make build` and scripts/install_integration.sh first.
+# Builds what they start, and makes their environments once (scripts/install_integration.sh). Run `make setup` first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/build_python.sh example_interface
+scripts/install_integration.sh
 venv=$PWD/.venv-integration
 export DS_ACCELERATOR=cpu OMP_NUM_THREADS=1
 export PATH=$venv/bin:$PATH # with ninja

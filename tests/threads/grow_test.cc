@@ -181,7 +181,8 @@ class Impostor {
                 .clock = &clock_}),
         keys_(store_, bootstrap::door_name(job.name), 0, clock_),
         ticket_(keys_.add("tickets", 1).take_or_throw()) {
-    keys_.hold(std::to_string(ticket_) + "/process", "nobody").take_or_throw();
+    keys_.leave_will({{std::to_string(ticket_) + "/gone", ""}}).take_or_throw();
+    keys_.set(std::to_string(ticket_) + "/process", "nobody").take_or_throw();
   }
 
   // Returns the seat.

@@ -73,8 +73,8 @@ Status Door::find_new() {
 }
 
 Result<bool> Door::is_gone(const Newcomer& newcomer) {
-  QCCL_ASSIGN(const auto process, keys_.get(fmt::format("{}/process", newcomer.ticket), TimePoint{}));
-  return process && process->empty();
+  QCCL_ASSIGN(const auto gone, keys_.get(fmt::format("{}/gone", newcomer.ticket), TimePoint{}));
+  return gone.has_value();
 }
 
 Result<Door::Called> Door::call(TimePoint deadline) {

@@ -6,7 +6,8 @@
 // | key       | written by  | meaning                                                              |
 // |-----------|-------------|----------------------------------------------------------------------|
 // | tickets   | add         | the newest ticket, from 1                                            |
-// | T/process | newcomer    | its process, for people: it waits; empty: its connection has ended   |
+// | T/process | newcomer    | its process, for people: it waits                                    |
+// | T/gone    | its will    | its connection has ended                                             |
 // | T/R/call  | member      | answer at once                                                       |
 // | T/R/here  | newcomer    | its answer                                                           |
 // | T/R/seat  | member      | its seat (seat.h); empty: not this time, and round R + 1 follows     |

@@ -128,13 +128,12 @@ class Passer {
                 .clock = &kClock}),
         keys_(store_, door_name(kJob), 0, kClock),
         ticket_(keys_.add("tickets", 1).take_or_throw()) {
-    keys_.hold(fmt::format("{}/process", ticket_), "passes").take_or_throw();
+    keys_.leave_will({{fmt::format("{}/gone", ticket_), ""}}).take_or_throw();
   }
   void answer() { keys_.set(fmt::format("{}/1/here", ticket_), "").take_or_throw(); }
   // Returns when the door knows that this newcomer has ended.
   void await_end_of(int ticket) {
-    const TimePoint limit = soon();
-    while (keys_.get(fmt::format("{}/process", ticket), {}).take_or_throw() != "") ASSERT_LT(kClock.now(), limit);
+    ASSERT_TRUE(keys_.get(fmt::format("{}/gone", ticket), soon()).take_or_throw().has_value());
   }
 
  private:

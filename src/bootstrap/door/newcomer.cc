@@ -80,7 +80,8 @@ Status Newcomer::try_door(const DoorAddress& door) {
   keys_.emplace(*store_, name_, 0, clock_);
   QCCL_ASSIGN(ticket_, keys_->add("tickets", 1));
   round_ = 1;
-  return keys_->hold(fmt::format("{}/process", ticket_), own_process_text());
+  QCCL_TRY(keys_->leave_will({{fmt::format("{}/gone", ticket_), ""}}));
+  return keys_->set(fmt::format("{}/process", ticket_), own_process_text());
 }
 
 // Begins with the first door again. A store that does not answer has doors that are known, or starts later.

@@ -11,7 +11,9 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr Nanoseconds kLookForClosedEvery = std::chrono::milliseconds(250);
+constexpr Nanoseconds kLookForClosedEvery = std::chrono::milliseconds(20);
+// In a program's own store, where each look may cost an exception.
+constexpr Nanoseconds kLookRarely = std::chrono::seconds(1);
 constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for a value that another rank is writing
 constexpr int kMaxLostConnections = 3;
 constexpr std::uint64_t kFirstGeneration = 1;
@@ -74,6 +76,7 @@ class Attempt {
 
   AttemptResult join() {
     QCCL_TRY(find_generation());
+    QCCL_TRY(leave_will());
     const ClaimRequest request{key("claim", self_.rank), key("card", self_.rank), encode_record(own_record()),
                                key("outcome")};
     QCCL_ASSIGN(auto claim, keys_.claim(request, limit_.deadline));
@@ -97,8 +100,9 @@ class Attempt {
 
   // For rank 0.
   Result<std::string> await_record(int rank) {
+    const Nanoseconds look_every = keys_.is_pipelined() ? kLookForClosedEvery : kLookRarely;
     for (;;) {
-      QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(kLookForClosedEvery))));
+      QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(look_every))));
       if (value) {
         QCCL_ASSIGN(const auto record, decode_record(*value));
         const Status sealed = self_.seal.check(generation_, rank, record);
@@ -119,6 +123,14 @@ class Attempt {
     QCCL_ASSIGN(const auto closers, keys_.add(key("closed"), 0));
     if (closers == 0) return false;
     return has_outcome(keys_, generation_, within(kShortWait));
+  }
+
+  // Should this process end, the others need not wait until their deadlines.
+  Status leave_will() {
+    const std::string reason =
+        fmt::format("rank {} ({}) ended before all ranks were connected", self_.rank, self_.process);
+    const std::string outcome = encode_outcome(failed_generation(ErrorKind::aborted, reason));
+    return keys_.leave_will({{key("failure"), reason}, {key("outcome"), outcome}, {key("closed"), "1"}});
   }
 
   // For rank 0, which expected to close the generation itself.
@@ -242,6 +254,8 @@ Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, cons
     auto result = self.rank == 0 ? attempt.lead() : attempt.join();
     if (result.ok() && *result) return std::move(**result);
     if (result.ok()) continue;
+    // The rank is another process's, which goes on without this one.
+    if (result.error().kind == ErrorKind::misuse) static_cast<void>(keys.leave_will({}));
     const bool lost = result.error().kind == ErrorKind::peer_lost && ++lost_connections <= kMaxLostConnections;
     if (!lost || limit.clock->now() >= limit.deadline) return named(self.rank, self.world, result.error());
   }

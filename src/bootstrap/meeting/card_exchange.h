@@ -18,7 +18,8 @@
 // Rank 0 closes the previous generation when it opens one, waits for all cards and writes them as one value. The others
 // join the newest generation if it is open, else wait for the next, and start again after a superseded one. Every wait
 // is for one key and ends at the deadline. A rank that gives up closes the generation with the reason, so that no rank
-// waits in vain.
+// waits in vain. Where the store knows wills (pipelined_store.h), that of a rank other than 0 closes
+// the generation and says that it has ended. Of rank 0 they await another process.
 //
 // Every process that reaches the store can also write to it. A claim without a card and a close without an outcome
 // count for nothing (their writers have died, or never were ranks), invalid records and outcomes are refused, and

@@ -253,6 +253,37 @@ TEST_F(CardExchangeAtJobStore, a_second_process_of_a_rank_is_refused) {
   expect_meets(second.get(), kWorld);
 }
 
+// That of a process which is killed once its card is in the store.
+class EndingClient final : public PipelinedStore {
+ public:
+  explicit EndingClient(const TcpStoreOptions& options) : store_(options) {}
+  void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
+  std::optional<std::string> get(const std::string& key, milliseconds timeout) override {
+    return store_.get(key, timeout);
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return store_.add(key, delta); }
+  std::vector<std::int64_t> counters(const std::vector<std::string>& keys) override { return store_.counters(keys); }
+  ClaimAnswer claim(const ClaimRequest& request, milliseconds) override {
+    store_.claim(request, milliseconds(0));
+    throw std::runtime_error("killed");
+  }
+  void leave_will(const Will& will) override { store_.leave_will(will); }
+
+ private:
+  TcpStore store_;
+};
+
+TEST_F(CardExchangeAtJobStore, a_rank_that_ends_while_it_waits_ends_the_others) {
+  const auto hour = std::chrono::hours(1);
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld, .timeout = hour});
+  auto second = meeting(rank_1, {.rank = 1, .world = kWorld, .timeout = hour});
+  ASSERT_TRUE(other.get("qccl/job/0/1/card/1", seconds(60)).has_value());
+  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 2, .world = kWorld}), ErrorKind::unsupported);
+  expect_failure(first.get(), ErrorKind::aborted,
+                 "rank 0 of 3: rank 2 (process 2) ended before all ranks were connected");
+  expect_failure(second.get(), ErrorKind::aborted, "rank 1 of 3: rank 2 (process 2) ended before all ranks were");
+}
+
 TEST_F(CardExchangeAtJobStore, a_claim_that_no_card_follows_counts_for_nothing) {
   auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
   ASSERT_TRUE(other.get("qccl/job/0/1/open", seconds(60)).has_value());

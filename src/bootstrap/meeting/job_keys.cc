@@ -118,10 +118,12 @@ Status KeySpace::set(const std::string& key, const std::string& value) {
   });
 }
 
-Status KeySpace::hold(const std::string& key, const std::string& value) {
-  if (pipelined_ == nullptr) return set(key, value);
+Status KeySpace::leave_will(const Will& will) {
+  if (pipelined_ == nullptr) return {};
   return guarded<void>([&] {
-    pipelined_->hold(prefix_ + key, value);
+    Will full;
+    for (const auto& [key, value] : will) full.emplace_back(prefix_ + key, value);
+    pipelined_->leave_will(full);
     return Status();
   });
 }
@@ -204,6 +206,7 @@ bool JobKeys::may_set(std::string_view key, std::string_view value) const {
   if (!parts) return false;
   if (parts->rank > 0) return parts->name == "card" && decode_record(value).ok();
   if (parts->name == "failure") return value.size() <= kMaxReasonBytes;
+  if (parts->name == "closed") return value == "1";
   if (parts->name != "outcome") return false;
   auto outcome = decode_outcome(value);
   return outcome.ok() && outcome->kind == GenerationResult::Kind::failed && outcome->records.empty();

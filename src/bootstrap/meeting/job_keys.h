@@ -63,10 +63,12 @@ class KeySpace {
   // `store` and `clock` outlive this.
   KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock);
 
+  bool is_pipelined() const { return pipelined_ != nullptr; }
+
   // Exceptions of the Store become results: an Error unchanged, anything else as Unsupported.
   Status set(const std::string& key, const std::string& value);
-  // As set(), but the value becomes empty with the end of the connection to a door's store (PipelinedStore::hold()).
-  Status hold(const std::string& key, const std::string& value);
+  // PipelinedStore::leave_will(), if the store is one.
+  Status leave_will(const Will& will);
   // Waits for the key until the deadline; empty if it does not exist by then.
   Result<std::optional<std::string>> get(const std::string& key, TimePoint deadline);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);

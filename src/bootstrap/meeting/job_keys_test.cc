@@ -50,7 +50,8 @@ TEST(JobKeys, values_that_no_rank_writes_are_refused) {
   EXPECT_FALSE(kKeys.may_add(kPrefix + "1/claim/3", 2));
   EXPECT_FALSE(kKeys.may_add(kPrefix + "1/claim/3", -1));
   EXPECT_FALSE(kKeys.may_add(kPrefix + "1/closed", INT64_MAX));
-  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/closed", "1"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/closed", "0"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/closed", "01"));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/claim/1", "1"));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/card/1", "garbage"));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/card/1", kRecord + "x"));

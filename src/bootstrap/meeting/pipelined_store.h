@@ -1,11 +1,12 @@
 // A store with more than a Store has. It takes several requests before it answers the first, so that ranks far from it
-// start in fewer round trips, and can show whether a key's writer is still connected.
+// start in fewer round trips, and may write for a client that has ended.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qccl/store.h"
@@ -34,6 +35,9 @@ inline ClaimAnswer claim_in_steps(Store& store, const ClaimRequest& request, std
   return answer;
 }
 
+// Keys and their values.
+using Will = std::vector<std::pair<std::string, std::string>>;
+
 // All throw like the calls that they stand for. Where the store keeps the first value of a key, claim() may set the
 // card whatever the sum is.
 class PipelinedStore : public Store {
@@ -41,8 +45,9 @@ class PipelinedStore : public Store {
   // add(key, 0) for each key.
   virtual std::vector<std::int64_t> counters(const std::vector<std::string>& keys) = 0;
   virtual ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) = 0;
-  // As set(); the value becomes empty when this client's connection ends. For one key that does not exist.
-  virtual void hold(const std::string& key, const std::string& value) = 0;
+  // Those of the keys that do not exist when this client's connection ends are set then. Replaces an earlier will; an
+  // empty one does nothing. Does nothing if the store does not know wills.
+  virtual void leave_will(const Will& will) = 0;
 };
 
 }  // namespace qccl::bootstrap

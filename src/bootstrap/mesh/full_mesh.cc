@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <ranges>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/digest/digest.h"
@@ -21,7 +21,9 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr Nanoseconds kLookForFailuresEvery = std::chrono::milliseconds(250);
+// Ranks look for failures soon, then less and less often.
+constexpr Nanoseconds kFirstLook = std::chrono::milliseconds(10);
+constexpr Nanoseconds kMostBetweenLooks = std::chrono::milliseconds(200);
 
 std::size_t slot(int rank) { return static_cast<std::size_t>(rank); }
 
@@ -105,7 +107,7 @@ class ConnectedPeers {
     bool expects_local = false;    // a unix socket
 
     bool is_complete() const {
-      const auto expected = tcp | std::views::take(expected_tcp);
+      const auto expected = std::span(tcp).first(expected_tcp);
       return is_settled && local.valid() == expects_local && std::ranges::all_of(expected, &secure::Stream::valid);
     }
   };
@@ -134,6 +136,7 @@ class FullMesh {
     status = start();
     if (status.ok()) status = connect_all();
     if (status.ok()) {
+      static_cast<void>(keys_.leave_will({}));  // a store that is lost at this point is no longer needed
       peers_.take(sockets_);
       return std::move(sockets_);
     }
@@ -199,7 +202,7 @@ class FullMesh {
                      .addresses = card.addresses,
                      .port = card.port});
     }
-    next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
+    next_look_ = saturating_add(clock_.now(), look_again_after_);
     return {};
   }
 
@@ -257,7 +260,8 @@ class FullMesh {
   // Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed.
   Status look_for_failures() {
     if (clock_.now() < next_look_) return {};
-    next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
+    look_again_after_ = std::min(2 * look_again_after_, kMostBetweenLooks);
+    next_look_ = saturating_add(clock_.now(), look_again_after_);
     auto reported = reported_failure(keys_, gathered_.generation);
     if (!reported) next_look_ = kForever;
     if (!reported || !*reported) return {};
@@ -293,6 +297,7 @@ class FullMesh {
   ConnectedPeers peers_;
   PeerSockets sockets_;
   TimePoint next_look_{};
+  Nanoseconds look_again_after_ = kFirstLook;
   bool is_reported_ = false;  // this rank's failure is in the store already
 };
 

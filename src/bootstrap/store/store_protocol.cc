@@ -9,7 +9,6 @@ bool visit(auto& fields, auto& request) {
     case Query::validate:
     case Query::ping: fields.template integer<std::uint32_t>(request.number); return true;
     case Query::set:
-    case Query::hold:
       fields.one_string(request.keys, kMaxKeyBytes);
       fields.string(request.value, kMaxValueBytes);
       return true;
@@ -22,6 +21,10 @@ bool visit(auto& fields, auto& request) {
     case Query::check:
     case Query::wait: fields.strings(request.keys, kMaxKeysPerQuery, kMaxKeyBytes); return true;
     case Query::cancel_wait: return true;
+    case Query::will:
+      fields.strings(request.keys, kMaxWillKeys, kMaxKeyBytes);
+      fields.strings(request.values, kMaxWillKeys, kMaxWillValueBytes);
+      return true;
   }
   return false;
 }

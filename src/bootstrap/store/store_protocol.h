@@ -14,11 +14,15 @@
 // | cancel_wait | 12   | none                | u8: 1, always; the wait's own answer may come first |
 // | ping        | 13   | u32                 | the same u32                                        |
 // | await       | 64   | key                 | u8 like wait's; after 0 the string (ours only)      |
-// | hold        | 65   | key, value          | none; a set, empty when the connection ends (ours)  |
+// | will        | 65   | keys, values        | none; sets them when the connection ends (ours)     |
 //
 // If the job has a key, all of this goes through TLS (store_secrets.h), except on unix sockets.
 //
-// A server that knows await and keeps the first value of every key has the key kServesAwait.
+// Unlike torch's, our server makes no key where 0 is added to none.
+//
+// A server that knows await and keeps the first value of every key has the key kServesAwait; one that knows wills has
+// kServesWills. A will's keys and values are two lists, each with a u64 count. It replaces an earlier one, and leaves
+// keys that exist as they are.
 #pragma once
 
 #include <cstddef>
@@ -44,11 +48,12 @@ enum class Query : std::uint8_t {
   cancel_wait = 12,
   ping = 13,
   await = 64,
-  hold = 65,
+  will = 65,
 };
 
 // Without torch's leading "/".
 inline constexpr const char* kServesAwait = "qccl/serves-await";
+inline constexpr const char* kServesWills = "qccl/serves-wills";
 
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint8_t kReady = 0;
@@ -62,12 +67,15 @@ inline constexpr std::uint8_t kKeysDiffer = 3;
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = 1024 * 1024;
 inline constexpr std::size_t kMaxKeysPerQuery = 64;
+inline constexpr std::size_t kMaxWillKeys = 3;
+inline constexpr std::size_t kMaxWillValueBytes = 1024;
 
 struct StoreRequest {
   Query query = Query::validate;
-  std::vector<std::string> keys{};  // check and wait have any number, others at most one
-  std::string value{};              // set and hold
-  std::int64_t number = 0;          // add: the delta; validate and ping: the u32
+  std::vector<std::string> keys{};    // check, wait and will have any number, others at most one
+  std::string value{};                // set
+  std::vector<std::string> values{};  // will: as many as keys
+  std::int64_t number = 0;            // add: the delta; validate and ping: the u32
 };
 
 // A key in torch's form.

@@ -29,7 +29,8 @@ const std::vector<Sample>& samples() {
       {{.query = Query::wait, .keys = {"/a", "/b"}}, "\x06\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x02\0\0\0\0\0\0\0/b"s},
       {{.query = Query::cancel_wait}, "\x0C"s},
       {{.query = Query::ping, .number = 0xFFFFFFFF}, "\x0D\xFF\xFF\xFF\xFF"s},
-      {{.query = Query::hold, .keys = {"/a"}, .value = "x"}, "\x41\x02\0\0\0\0\0\0\0/a\x01\0\0\0\0\0\0\0x"s},
+      {{.query = Query::will, .keys = {"/a"}, .values = {"x"}},
+       "\x41\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0x"s},
   };
   return all;
 }
@@ -42,6 +43,7 @@ TEST(StoreProtocol, requests_have_torchs_bytes_in_both_directions) {
     EXPECT_EQ(parsed.request.query, request.query);
     EXPECT_EQ(parsed.request.keys, request.keys);
     EXPECT_EQ(parsed.request.value, request.value);
+    EXPECT_EQ(parsed.request.values, request.values);
     EXPECT_EQ(parsed.request.number, request.number);
   }
 }
@@ -66,6 +68,7 @@ TEST(StoreProtocol, lengths_beyond_the_limits_are_refused_before_their_bytes_arr
   expect_corrupt(starts_like({.query = Query::get, .keys = {"/key"}}, 1, kMaxKeyBytes + 1));
   expect_corrupt(starts_like({.query = Query::set, .keys = {"/key"}}, 13, kMaxValueBytes + 1));
   expect_corrupt(starts_like({.query = Query::wait, .keys = {"/key"}}, 1, kMaxKeysPerQuery + 1));
+  expect_corrupt(starts_like({.query = Query::will, .keys = {"/key"}, .values = {""}}, 1, kMaxWillKeys + 1));
 }
 
 TEST(StoreProtocol, unknown_queries_are_refused) {

@@ -1,6 +1,7 @@
 #include "bootstrap/store/store_service.h"
 
 #include <algorithm>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -46,13 +47,6 @@ Status StoreState::set(const std::string& key, std::string value) {
 StoreState::Value StoreState::get(const std::string& key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : found->second;
-}
-
-void StoreState::clear_value(const std::string& key) {
-  const auto found = values_.find(key);
-  if (found == values_.end()) return;
-  bytes_ -= found->second->size();
-  found->second = empty_;
 }
 
 Result<std::int64_t> StoreState::add(const std::string& key, std::int64_t delta) {
@@ -254,7 +248,7 @@ bool StoreService::answer(StoreClient& client, StoreRequest& request) {
   switch (request.query) {
     case Query::validate: client.is_introduced = true; return request.number == kStoreMagic;
     case Query::set: return set(client, request);
-    case Query::hold: return hold(client, request);
+    case Query::will: return keep_will(client, request);
     case Query::get: {
       const auto value = state_.get(request.keys[0]);
       if (value != nullptr) add_value(answers, value);
@@ -297,18 +291,34 @@ bool StoreService::set(StoreClient& client, StoreRequest& request) {
   return state_.set(key, std::move(request.value)).ok();
 }
 
-// A job's ranks have no use for it. Nobody's key is taken over.
-bool StoreService::hold(StoreClient& client, StoreRequest& request) {
-  const std::string& key = request.keys[0];
-  if (is_limited(client) || !client.held.empty() || state_.has(key)) return false;
-  client.held = key;
-  return set(client, request);
+bool StoreService::keep_will(StoreClient& client, StoreRequest& request) {
+  if (request.keys.size() != request.values.size()) return false;
+  for (std::size_t i = 0; i < request.keys.size(); ++i) {
+    if (is_limited(client) && !keys_->may_set(request.keys[i], request.values[i])) return false;
+  }
+  client.will = std::move(request);
+  return true;
+}
+
+// A client that the server drops for a reason of its own comes again.
+void StoreService::execute_will(StoreClient& client) {
+  const StoreRequest& will = client.will;
+  if (will.keys.empty() || !os::peer_closed(client.stream.get())) return;
+  Status status;
+  try {
+    for (std::size_t i = 0; status.ok() && i < will.keys.size(); ++i) {
+      if (!state_.has(will.keys[i])) status = state_.set(will.keys[i], will.values[i]);
+    }
+  } catch (const std::bad_alloc&) {
+    status = Failure(ErrorKind::resource_exhausted, "no memory");
+  }
+  if (!status.ok()) log(LogLevel::warning, "the store can't tell that a client has ended: " + status.error().message);
 }
 
 bool StoreService::add(StoreClient& client, const StoreRequest& request) {
   const std::string& key = request.keys[0];
   if (is_limited(client) && !keys_->may_add(key, request.number)) return false;
-  const bool only_looks = is_limited(client) && request.number == 0 && !state_.has(key);
+  const bool only_looks = request.number == 0 && !state_.has(key);
   const Result<std::int64_t> sum = only_looks ? 0 : state_.add(key, request.number);
   if (sum) client.answers.add(integer_bytes(sum.value()));
   return sum.ok();

@@ -37,8 +37,6 @@ class StoreState {
   Status set(const std::string& key, std::string value);
   Value get(const std::string& key) const;
   bool has(const std::string& key) const { return values_.contains(key); }
-  // Makes the key's value empty if there is one. Allocates nothing.
-  void clear_value(const std::string& key);
   // The new sum. CorruptData if the value is no decimal number or the sum leaves 64 bits.
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   bool has_all(const std::vector<std::string>& keys) const;
@@ -56,7 +54,6 @@ class StoreState {
  private:
   void release_waiters_of(const std::string& key);  // allocates nothing
 
-  const Value empty_ = std::make_shared<const std::string>();
   std::map<std::string, Value> values_;
   std::size_t bytes_ = 0;
   std::map<Waiter, std::set<std::string>> lacking_;     // keys each waiter still lacks
@@ -91,7 +88,7 @@ struct StoreClient {
   bool is_introduced = false;  // has sent the protocol's first request
   std::string received;        // and not yet answered
   std::string awaited;         // the key of its await; empty while it waits for keys alone
-  std::string held;            // the key whose value ends with the connection; empty: none
+  StoreRequest will{};         // its keys that do not exist are set when the connection ends
   AnswerQueue answers;
 };
 
@@ -136,6 +133,9 @@ class StoreService {
   // Answers a wait or await that the state has recorded: kReady or kServerEnds.
   void answer_wait(StoreClient& client, std::uint8_t answer);
 
+  // Does what the client's will says if its connection has ended.
+  void execute_will(StoreClient& client);
+
   // From here on, keys that do not exist yet will not come: waits for them end at once.
   void refuse_waits() { refuses_waits_ = true; }
 
@@ -150,7 +150,7 @@ class StoreService {
   bool answer_requests(StoreClient& client);
   bool answer(StoreClient& client, StoreRequest& request);
   bool set(StoreClient& client, StoreRequest& request);
-  bool hold(StoreClient& client, StoreRequest& request);
+  bool keep_will(StoreClient& client, StoreRequest& request);
   bool add(StoreClient& client, const StoreRequest& request);
   void wait(StoreClient& client, StoreRequest& request);
 

@@ -141,17 +141,20 @@ Status TcpStore::connect(const Exchange& first) {
   return {};
 }
 
-// Validation itself has no answer. The answer to the check shows that the server has not dropped this connection among
+// Validation itself has no answer. The answers to the checks show that the server has not dropped this connection among
 // a crowd of strangers, and what it knows.
 Status TcpStore::introduce(const Exchange& first, TimePoint deadline) {
   const std::string bytes = encode_request({.query = Query::validate, .number = kStoreMagic}) +
-                            encode_request({.query = Query::check, .keys = {wire_key(kServesAwait)}}) + first.requests;
+                            encode_request({.query = Query::check, .keys = {wire_key(kServesAwait)}}) +
+                            encode_request({.query = Query::check, .keys = {wire_key(kServesWills)}}) + first.requests;
   QCCL_TRY(authenticate(options_, stream_, deadline));
   QCCL_TRY(stream_.write_exactly(std::as_bytes(std::span(bytes)), deadline, *options_.clock));
-  std::byte answer{};
-  QCCL_TRY(stream_.read_exactly(Bytes(&answer, 1), deadline, *options_.clock));
-  if (answer == std::byte{kKeysDiffer}) return keys_differ(options_, "has a key, and this rank has none");
-  serves_await_ = answer == std::byte{kReady};
+  std::byte serves_await{}, serves_wills{};
+  QCCL_TRY(stream_.read_exactly(Bytes(&serves_await, 1), deadline, *options_.clock));
+  if (serves_await == std::byte{kKeysDiffer}) return keys_differ(options_, "has a key, and this rank has none");
+  QCCL_TRY(stream_.read_exactly(Bytes(&serves_wills, 1), deadline, *options_.clock));
+  serves_await_ = serves_await == std::byte{kReady};
+  serves_wills_ = serves_wills == std::byte{kReady};
   return first.answers.empty() ? Status() : stream_.read_exactly(first.answers, deadline, *options_.clock);
 }
 
@@ -187,15 +190,6 @@ Result<std::string> TcpStore::receive_string() {
   return text;
 }
 
-Result<std::optional<std::string>> TcpStore::look_for(const std::string& key) {
-  QCCL_TRY(send({.query = Query::check, .keys = {key}}));
-  QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
-  if (answer != kReady) return std::optional<std::string>();
-  QCCL_TRY(send({.query = Query::get, .keys = {key}}));
-  QCCL_ASSIGN(auto value, receive_string());
-  return std::optional<std::string>(std::move(value));
-}
-
 // After an await or a wait for the key has been sent: its value, or nothing if it does not exist by the deadline.
 Result<std::optional<std::string>> TcpStore::receive_awaited(const std::string& key, TimePoint deadline) {
   auto ready = stream_.wait_readable(deadline, *options_.clock);
@@ -226,7 +220,14 @@ Result<std::optional<std::string>> TcpStore::try_get(const std::string& key, std
   QCCL_TRY(check_sizes(key, 0));
   QCCL_TRY(connect());
   const TimePoint deadline = within(timeout, options_);
-  if (deadline <= options_.clock->now()) return look_for(wire_key(key));
+  if (deadline <= options_.clock->now()) {
+    QCCL_TRY(send({.query = Query::check, .keys = {wire_key(key)}}));
+    QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
+    if (answer != kReady) return std::optional<std::string>();
+    QCCL_TRY(send({.query = Query::get, .keys = {wire_key(key)}}));
+    QCCL_ASSIGN(auto value, receive_string());
+    return std::optional<std::string>(std::move(value));
+  }
   QCCL_TRY(send({.query = serves_await_ ? Query::await : Query::wait, .keys = {wire_key(key)}}));
   return receive_awaited(wire_key(key), deadline);
 }
@@ -241,9 +242,15 @@ void TcpStore::set(const std::string& key, const std::string& value) {
   has_left_something_ = true;
 }
 
-void TcpStore::hold(const std::string& key, const std::string& value) {
-  check_sizes(key, value.size()).take_or_throw();
-  send({.query = Query::hold, .keys = {wire_key(key)}, .value = value}).take_or_throw();
+void TcpStore::leave_will(const Will& will) {
+  StoreRequest request{.query = Query::will};
+  for (const auto& [key, value] : will) {
+    check_sizes(key, value.size()).take_or_throw();
+    request.keys.push_back(wire_key(key));
+    request.values.push_back(value);
+  }
+  connect().take_or_throw();
+  if (serves_wills_) send(request).take_or_throw();
 }
 
 std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {

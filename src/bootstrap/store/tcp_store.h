@@ -53,8 +53,7 @@ class TcpStore final : public PipelinedStore {
   std::int64_t add(const std::string& key, std::int64_t delta) override;
   std::vector<std::int64_t> counters(const std::vector<std::string>& keys) override;
   ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) override;
-  // For the stores of doors (bootstrap/door): others drop the connection.
-  void hold(const std::string& key, const std::string& value) override;
+  void leave_will(const Will& will) override;
 
  private:
   // Requests that may be sent again, over another connection, and the answers to them.
@@ -72,7 +71,6 @@ class TcpStore final : public PipelinedStore {
   template <class T>
   Result<T> receive_integer(TimePoint deadline);
   Result<std::string> receive_string();
-  Result<std::optional<std::string>> look_for(const std::string& key);
   Result<std::optional<std::string>> receive_awaited(const std::string& key, TimePoint deadline);
   Result<std::optional<std::string>> try_get(const std::string& key, std::chrono::milliseconds timeout);
   Result<ClaimAnswer> claim_at_once(const ClaimRequest& request, std::chrono::milliseconds timeout);
@@ -85,6 +83,7 @@ class TcpStore final : public PipelinedStore {
   TimePoint connect_deadline_;
   bool was_connected_ = false;
   bool serves_await_ = false;  // the server at the other end
+  bool serves_wills_ = false;
   bool has_left_something_ = false;
 };
 

@@ -47,6 +47,7 @@ class TcpStoreServer::Loop {
     const Id id = next_id_++;
     QCCL_TRY(poller_.watch(own.get(), id));
     clients_.add_own(id, std::move(own)).is_introduced = true;
+    QCCL_TRY(state_.set(wire_key(kServesWills), ""));
     return keys_ ? state_.set(wire_key(kServesAwait), "") : Status();
   }
 
@@ -168,12 +169,12 @@ class TcpStoreServer::Loop {
     return poller_.watch_writable(client.stream.get(), client.id).ok();
   }
 
-  // Works even if welcome() was interrupted; does nothing if there is no such client. Allocates nothing.
+  // Works even if welcome() was interrupted; does nothing if there is no such client. Needs no memory.
   void drop(Id id) {
-    const StoreClient* const client = clients_.find(id);
+    StoreClient* const client = clients_.find(id);
     if (client == nullptr) return;
     state_.cancel(id);
-    state_.clear_value(client->held);
+    service_.execute_will(*client);
     clients_.erase(id);
     if (!is_listening_ && listener_.valid()) is_listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
   }

@@ -209,6 +209,17 @@ TEST_F(JobStoreTest, a_jobs_store_keeps_the_first_value_of_a_key) {
   EXPECT_EQ(rank_0.get("qccl/job/0/1/card/1", seconds(10)), card(3));
 }
 
+TEST_F(JobStoreTest, a_jobs_store_drops_a_client_whose_will_no_rank_leaves) {
+  const std::string outcome = encode_outcome({.kind = GenerationResult::Kind::failed, .reason = "it ended"});
+  TcpStore rank = client_of(*server);
+  rank.leave_will(
+      {{"qccl/job/0/1/failure", "it ended"}, {"qccl/job/0/1/outcome", outcome}, {"qccl/job/0/1/closed", "1"}});
+  EXPECT_EQ(rank.add("qccl/job/0/generation", 0), 0);
+  TcpStore stranger = client_of(*server);
+  stranger.leave_will({{"qccl/job/0/generation", "1"}});
+  EXPECT_FALSE(caught([&] { stranger.add("qccl/job/0/generation", 0); }).ok());
+}
+
 TEST_F(JobStoreTest, reading_a_counter_of_a_jobs_store_makes_none) {
   auto stranger = client_of(*server);
   EXPECT_EQ(stranger.add("anything", 0), 0);
@@ -342,29 +353,36 @@ TEST(TcpStore, refuses_a_unix_socket_of_another_user_and_names_both) {
                  "belongs to user 65534, this process to user 0");
 }
 
-TEST_F(TcpStoreTest, a_held_value_becomes_empty_when_its_client_leaves) {
+TEST_F(TcpStoreTest, a_will_sets_missing_keys_when_its_client_has_ended) {
+  good.set("first", "old");
   {
-    TcpStore holder = client_of(*server);
-    holder.hold("held", "here");
-    EXPECT_EQ(good.get("held", seconds(30)), "here");
+    TcpStore client = client_of(*server);
+    client.leave_will({{"replaced", ""}});
+    client.leave_will({{"first", "will"}, {"second", "will"}});
+    client.add("n", 1);
+    EXPECT_EQ(good.get("second", seconds(0)), std::nullopt);
   }
-  // Each get() is a turn of the server's, which sees the end of the connection in one of them.
-  while (good.get("held", seconds(0)) != "") EXPECT_EQ(good.get("held", seconds(0)).has_value(), true);
-  good.set("held", "anew");
-  EXPECT_EQ(good.get("held", seconds(0)), "anew");
+  EXPECT_EQ(good.get("second", seconds(30)), "will");
+  EXPECT_EQ(good.get("first", seconds(0)), "old");
+  EXPECT_EQ(good.get("replaced", seconds(0)), std::nullopt);
 }
 
-TEST_F(TcpStoreTest, a_client_holds_one_key_that_nobody_has) {
-  good.set("taken", "value");
-  TcpStore thief = client_of(*server);
-  thief.hold("taken", "mine");
-  EXPECT_FALSE(caught([&] { thief.add("n", 1); }).ok());
-  EXPECT_EQ(good.get("taken", seconds(0)), "value");
-  TcpStore greedy = client_of(*server);
-  greedy.hold("first", "mine");
-  greedy.hold("second", "mine");
-  EXPECT_FALSE(caught([&] { greedy.add("n", 1); }).ok());
-  EXPECT_EQ(good.get("second", seconds(0)), std::nullopt);
+TEST_F(TcpStoreTest, reading_a_counter_makes_none) {
+  EXPECT_EQ(good.add("n", 0), 0);
+  EXPECT_EQ(good.get("n", seconds(0)), std::nullopt);
+}
+
+TEST_F(TcpStoreTest, a_will_that_was_withdrawn_does_nothing) {
+  {
+    TcpStore client = client_of(*server);
+    client.leave_will({{"first", "will"}});
+    client.leave_will({});
+    TcpStore later = client_of(*server);
+    later.leave_will({{"second", "will"}});
+    later.add("n", 1);
+  }
+  EXPECT_EQ(good.get("second", seconds(30)), "will");
+  EXPECT_EQ(good.get("first", milliseconds(50)), std::nullopt);
 }
 
 TEST_F(TcpStoreTest, random_bytes_disturb_no_other_client) {
@@ -429,8 +447,9 @@ TEST_F(TcpStoreTest, get_gives_up_after_its_timeout_and_the_client_still_works) 
   EXPECT_EQ(good.get("never", milliseconds(0)), "came");
 }
 
-// The first number and the check that follows it.
-const std::size_t kIntroductionBytes = kIntroduction.size() + 1 + 8 + 8 + wire_key(kServesAwait).size();
+// The first number and the two checks that follow it.
+const std::size_t kIntroductionBytes =
+    kIntroduction.size() + 2 * (1 + 8 + 8) + wire_key(kServesAwait).size() + wire_key(kServesWills).size();
 
 // A server simulated by the test, whose answer to the wait crosses the client's cancellation.
 TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
@@ -440,7 +459,7 @@ TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
   os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
   RawClient peer(std::move(*os::accept_connection(listener).take_or_throw()));
   peer.receive(kIntroductionBytes);
-  peer.send("\1"s);
+  peer.send("\1\1"s);
   EXPECT_EQ(peer.receive(19), "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);
   EXPECT_EQ(peer.receive(1), "\x0C"s);
   peer.send("\0\1"s);
@@ -461,7 +480,7 @@ TEST(TcpStore, counters_and_claim_take_one_round_trip_each) {
   os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
   RawClient peer(std::move(*os::accept_connection(listener).take_or_throw()));
   peer.receive(kIntroductionBytes + 2 * (1 + 8 + 2 + 8));
-  peer.send("\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"s);
+  peer.send("\0\1\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"s);
   peer.receive((1 + 8 + 6 + 8) + (1 + 8 + 5 + 8 + 2));
   EXPECT_EQ(peer.receive(11), kAwaitOfK);
   peer.send("\1\0\0\0\0\0\0\0"s);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <new>
-#include <ranges>
 #include <span>
 #include <utility>
 
@@ -88,14 +87,14 @@ std::optional<RankStatus> parse_status_socket_name(const std::string& name) {
 
 std::string encode_status(const RankStatus& status) {
   std::string text;
-  for (const CallStatus& call : status.calls | std::views::take(kMaxCalls)) {
+  for (const CallStatus& call : std::span(status.calls).first(std::min(status.calls.size(), kMaxCalls))) {
     const std::string waits_for = fmt::format("{}", fmt::join(call.waits_for, ","));
     const bool fits = append_line(
         text, fmt::format("call\t{}\t{}\t{:.3f}\t{}\t{}\t{}\t{}\n", field(call.group), call.number, call.seconds,
                           call.received_bytes, call.expected_bytes, waits_for, field(call.call)));
     if (!fits) break;
   }
-  for (const GroupStatus& group : status.groups | std::views::take(kMaxGroups)) {
+  for (const GroupStatus& group : std::span(status.groups).first(std::min(status.groups.size(), kMaxGroups))) {
     const std::string line = fmt::format("group\t{}\t{}\t{}\n", field(group.name), group.calls, field(group.failure));
     if (!append_line(text, line)) break;
   }

@@ -23,8 +23,8 @@ class Store {
 };
 
 // A store that this process serves over TCP, for jobs whose ranks get its address by other means. Any number of jobs
-// may use it. With a key (QCCL_KEY_FILE, ...; docs/security.md) it serves only processes that have it, without one
-// every process that reaches the port. A thread of its own answers.
+// may use it. Its add(key, 0) makes no key. With a key (QCCL_KEY_FILE, ...; docs/security.md) it serves only processes
+// that have it, without one every process that reaches the port. A thread of its own answers.
 class StoreServer {
  public:
   // Listens on a free port. Throws Error: resource_exhausted without ports or descriptors, invalid_argument if no

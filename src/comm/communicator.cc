@@ -285,8 +285,9 @@ Communicator Communicator::shrink(const ShrinkOptions& options) {
 std::vector<LostRank> Communicator::failed() const {
   return memory_checked([&] {
     std::vector<LostRank> lost;
-    state_->context()->driver().with_engine(
-        [&](engine::Engine& engine) { lost = engine.shrinker().lost(state_->group().id); });
+    engine::ProgressDriver& driver = state_->context()->driver();
+    driver.look();
+    driver.with_engine([&](engine::Engine& engine) { lost = engine.shrinker().lost(state_->group().id); });
     return lost;
   });
 }

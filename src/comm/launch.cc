@@ -69,6 +69,7 @@ Status meet(Membership own, const InitOptions& options, std::uint16_t port, Laun
                                     {key, own.job, own.restart}};
   bootstrap::KeySpace keys(*meeting.store, own.job, own.restart, clock);
   auto gathered = bootstrap::gather_cards(keys, self, {&clock, deadline, timeout});
+  static_cast<void>(keys.leave_will({}));
   meeting.close(kStoreLinger);
   if (!gathered) return gathered.failure();
   return read_location(gathered->cards.front(), launch);

@@ -2,7 +2,9 @@
 // finish the call in the new one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "faults/job.h"
 
@@ -34,6 +36,24 @@ std::vector<double> sorted_since(const Report& report, Time fault, const std::st
 }
 
 class Shrink : public Transports {};
+
+// Asking must not keep the rank from hearing of its peers.
+TEST_P(Shrink, a_rank_that_does_nothing_but_ask_learns_of_a_loss) {
+  JobOptions options = job(3);
+  options.faults = {{.rank = 2, .point = "begin", .after = Milliseconds(100)}};
+  run_ranks(options, [](Rank& rank) {
+    Communicator comm = rank.init();
+    comm.barrier();
+    rank.point("begin");
+    constexpr auto kBetweenQuestions = std::chrono::milliseconds(5);
+    const Time end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto is_victim = [](const LostRank& lost) { return lost.rank == 2; };
+    while (std::ranges::none_of(comm.failed(), is_victim)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      std::this_thread::sleep_for(kBetweenQuestions);
+    }
+  });
+}
 
 TEST_P(Shrink, survivors_of_a_kill_in_the_middle_of_a_sum_finish_it_among_themselves) {
   JobOptions options = job(4);

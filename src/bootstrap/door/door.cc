@@ -80,15 +80,14 @@ Result<bool> Door::is_gone(const Newcomer& newcomer) {
 Result<Door::Called> Door::call(TimePoint deadline) {
   Called called(*this);
   QCCL_TRY(find_new());
-  const auto has_left = [](const Newcomer& each) { return each.is_in; };
-  for (const Newcomer& each : newcomers_) {
-    if (!has_left(each)) QCCL_TRY(keys_.set(key_of(each.ticket, each.round, "call"), ""));
+  for (Newcomer& each : newcomers_) {
+    if (!each.waits()) continue;
+    QCCL_ASSIGN(each.is_gone, is_gone(each));
+    if (each.waits()) QCCL_TRY(keys_.set(key_of(each.ticket, each.round, "call"), ""));
   }
   for (std::size_t index = 0; index < newcomers_.size(); ++index) {
     Newcomer& each = newcomers_[index];
-    if (has_left(each)) continue;
-    QCCL_ASSIGN(const bool gone, is_gone(each));
-    if (gone) continue;
+    if (!each.waits()) continue;
     const TimePoint until = each.is_silent ? TimePoint{} : deadline;
     QCCL_ASSIGN(const auto answer, keys_.get(key_of(each.ticket, each.round, "here"), until));
     each.is_silent = !answer;

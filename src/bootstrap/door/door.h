@@ -66,6 +66,8 @@ class Door {
     int round = 1;
     bool is_silent = false;  // it did not answer a call in time: it is not waited for again
     bool is_in = false;
+    bool is_gone = false;  // its process has ended
+    bool waits() const { return !is_in && !is_gone; }
   };
 
   Door(std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own, std::string address, const std::string& job);

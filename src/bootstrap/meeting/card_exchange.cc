@@ -12,7 +12,7 @@ namespace qccl::bootstrap {
 namespace {
 
 constexpr Nanoseconds kLookForClosedEvery = std::chrono::milliseconds(20);
-// In a program's own store, where each look may cost an exception.
+// In stores that know no wills, where a generation seldom ends before its time.
 constexpr Nanoseconds kLookRarely = std::chrono::seconds(1);
 constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for a value that another rank is writing
 constexpr int kMaxLostConnections = 3;
@@ -100,7 +100,7 @@ class Attempt {
 
   // For rank 0.
   Result<std::string> await_record(int rank) {
-    const Nanoseconds look_every = keys_.is_pipelined() ? kLookForClosedEvery : kLookRarely;
+    const Nanoseconds look_every = keys_.knows_wills() ? kLookForClosedEvery : kLookRarely;
     for (;;) {
       QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(look_every))));
       if (value) {
@@ -254,10 +254,12 @@ Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, cons
     auto result = self.rank == 0 ? attempt.lead() : attempt.join();
     if (result.ok() && *result) return std::move(**result);
     if (result.ok()) continue;
-    // The rank is another process's, which goes on without this one.
-    if (result.error().kind == ErrorKind::misuse) static_cast<void>(keys.leave_will({}));
     const bool lost = result.error().kind == ErrorKind::peer_lost && ++lost_connections <= kMaxLostConnections;
-    if (!lost || limit.clock->now() >= limit.deadline) return named(self.rank, self.world, result.error());
+    if (!lost || limit.clock->now() >= limit.deadline) {
+      // The generation has ended, or the others go on without this process, which is none of their ranks.
+      static_cast<void>(keys.leave_will({}));
+      return named(self.rank, self.world, result.error());
+    }
   }
 }
 

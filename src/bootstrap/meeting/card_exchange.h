@@ -18,12 +18,12 @@
 // Rank 0 closes the previous generation when it opens one, waits for all cards and writes them as one value. The others
 // join the newest generation if it is open, else wait for the next, and start again after a superseded one. Every wait
 // is for one key and ends at the deadline. A rank that gives up closes the generation with the reason, so that no rank
-// waits in vain. Where the store knows wills (pipelined_store.h), that of a rank other than 0 closes
-// the generation and says that it has ended. Of rank 0 they await another process.
+// waits in vain. Ranks other than 0 leave a will (pipelined_store.h): if their process ends, it closes the generation
+// and says so. Rank 0 leaves none: another process may take its place, so the others wait until the deadline.
 //
 // Every process that reaches the store can also write to it. A claim without a card and a close without an outcome
-// count for nothing (their writers have died, or never were ranks), invalid records and outcomes are refused, and
-// messages that quote text from the store say so.
+// count for nothing (their writers were no ranks, or have died where the store knows no wills), invalid records and
+// outcomes are refused, and messages that quote text from the store say so.
 #pragma once
 
 #include <cstdint>

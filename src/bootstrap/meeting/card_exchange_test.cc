@@ -267,21 +267,36 @@ class EndingClient final : public PipelinedStore {
     store_.claim(request, milliseconds(0));
     throw std::runtime_error("killed");
   }
-  void leave_will(const Will& will) override { store_.leave_will(will); }
+  void leave_will(const Will& will) override {
+    if (!will.empty()) store_.leave_will(will);
+  }
+  bool knows_wills() const override { return store_.knows_wills(); }
 
  private:
   TcpStore store_;
 };
 
 TEST_F(CardExchangeAtJobStore, a_rank_that_ends_while_it_waits_ends_the_others) {
-  const auto hour = std::chrono::hours(1);
-  auto first = meeting(rank_0, {.rank = 0, .world = kWorld, .timeout = hour});
-  auto second = meeting(rank_1, {.rank = 1, .world = kWorld, .timeout = hour});
-  ASSERT_TRUE(other.get("qccl/job/0/1/card/1", seconds(60)).has_value());
-  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 2, .world = kWorld}), ErrorKind::unsupported);
-  expect_failure(first.get(), ErrorKind::aborted,
-                 "rank 0 of 3: rank 2 (process 2) ended before all ranks were connected");
-  expect_failure(second.get(), ErrorKind::aborted, "rank 1 of 3: rank 2 (process 2) ended before all ranks were");
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld, .timeout = std::chrono::hours(1)});
+  ASSERT_TRUE(other.get("qccl/job/0/1/open", seconds(60)).has_value());
+  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 1, .world = kWorld}), ErrorKind::unsupported);
+  const std::string reason = "rank 1 (process 1) ended before all ranks were connected";
+  expect_failure(first.get(), ErrorKind::aborted, "rank 0 of 3: " + reason);
+  EXPECT_EQ(other.get("qccl/job/0/1/failure", seconds(60)), reason) << "for those that connect already";
+}
+
+TEST_F(CardExchangeAtJobStore, a_process_beyond_the_world_ends_nobody) {
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
+  auto stray = std::make_unique<TcpStore>(options);
+  auto beyond = meeting(*stray, {.rank = 5, .world = 8});
+  ASSERT_TRUE(other.get("qccl/job/0/1/card/5", seconds(60)).has_value());
+  expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
+  expect_meets(first.get(), kWorld);
+  expect_meets(second.get(), kWorld);
+  expect_failure(beyond.get(), ErrorKind::invalid_argument, "the world size is 8 here but 3 on rank 0");
+  stray.reset();
+  EXPECT_EQ(other.get("qccl/job/0/1/failure", milliseconds(50)), std::nullopt);
 }
 
 TEST_F(CardExchangeAtJobStore, a_claim_that_no_card_follows_counts_for_nothing) {

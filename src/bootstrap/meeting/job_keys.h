@@ -63,7 +63,8 @@ class KeySpace {
   // `store` and `clock` outlive this.
   KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock);
 
-  bool is_pipelined() const { return pipelined_ != nullptr; }
+  // PipelinedStore::knows_wills(), if the store is one.
+  bool knows_wills() const { return pipelined_ != nullptr && pipelined_->knows_wills(); }
 
   // Exceptions of the Store become results: an Error unchanged, anything else as Unsupported.
   Status set(const std::string& key, const std::string& value);

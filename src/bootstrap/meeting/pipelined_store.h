@@ -48,6 +48,8 @@ class PipelinedStore : public Store {
   // Those of the keys that do not exist when this client's connection ends are set then. Replaces an earlier will; an
   // empty one does nothing. Does nothing if the store does not know wills.
   virtual void leave_will(const Will& will) = 0;
+  // Whether the store knows wills, for one that was reached.
+  virtual bool knows_wills() const = 0;
 };
 
 }  // namespace qccl::bootstrap

@@ -18,7 +18,7 @@
 //
 // If the job has a key, all of this goes through TLS (store_secrets.h), except on unix sockets.
 //
-// Unlike torch's, our server makes no key where 0 is added to none.
+// Unlike torch's, our server makes no key when 0 is added to a missing one.
 //
 // A server that knows await and keeps the first value of every key has the key kServesAwait; one that knows wills has
 // kServesWills. A will's keys and values are two lists, each with a u64 count. It replaces an earlier one, and leaves

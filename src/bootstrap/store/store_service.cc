@@ -300,19 +300,16 @@ bool StoreService::keep_will(StoreClient& client, StoreRequest& request) {
   return true;
 }
 
-// A client that the server drops for a reason of its own comes again.
+// A client that the server itself dropped will reconnect, so its will is not executed.
 void StoreService::execute_will(StoreClient& client) {
   const StoreRequest& will = client.will;
   if (will.keys.empty() || !os::peer_closed(client.stream.get())) return;
-  Status status;
   try {
-    for (std::size_t i = 0; status.ok() && i < will.keys.size(); ++i) {
-      if (!state_.has(will.keys[i])) status = state_.set(will.keys[i], will.values[i]);
+    for (std::size_t i = 0; i < will.keys.size(); ++i) {
+      if (!state_.has(will.keys[i])) static_cast<void>(state_.set(will.keys[i], will.values[i]));
     }
   } catch (const std::bad_alloc&) {
-    status = Failure(ErrorKind::resource_exhausted, "no memory");
   }
-  if (!status.ok()) log(LogLevel::warning, "the store can't tell that a client has ended: " + status.error().message);
 }
 
 bool StoreService::add(StoreClient& client, const StoreRequest& request) {

@@ -133,7 +133,7 @@ class StoreService {
   // Answers a wait or await that the state has recorded: kReady or kServerEnds.
   void answer_wait(StoreClient& client, std::uint8_t answer);
 
-  // Does what the client's will says if its connection has ended.
+  // Does what the client's will says if its connection has ended, as far as there is memory and room for it.
   void execute_will(StoreClient& client);
 
   // From here on, keys that do not exist yet will not come: waits for them end at once.

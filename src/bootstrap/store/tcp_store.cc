@@ -34,6 +34,13 @@ TimePoint within(std::chrono::milliseconds timeout, const TcpStoreOptions& optio
   return std::min(options.deadline, saturating_add(options.clock->now(), timeout));
 }
 
+// A server that has not answered by then is lost.
+TimePoint answer_deadline(const TcpStoreOptions& options) {
+  const TimePoint now = options.clock->now();
+  const TimePoint last = std::max(options.deadline, saturating_add(now, kLastWordLimit));
+  return std::min(last, saturating_add(now, options.answer_limit));
+}
+
 Failure keys_differ(const TcpStoreOptions& options, const std::string& what) {
   return Failure(ErrorKind::invalid_argument,
                  fmt::format("{} {}: give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY or InitOptions::key)",
@@ -54,7 +61,7 @@ Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, Time
   return Failure(done.error());
 }
 
-// `was_connected`: earlier.
+// `was_connected`: whether this client has ever reached the store.
 Failure not_reached(const TcpStoreOptions& options, bool was_connected, const ErrorInfo& cause, Nanoseconds waited) {
   ErrorInfo info;
   info.os_error = cause.os_error;
@@ -80,12 +87,7 @@ TcpStore::TcpStore(TcpStoreOptions options)
 TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::move(options)) {
   stream_ = std::move(connected);
   was_connected_ = true;
-}
-
-TimePoint TcpStore::answer_deadline() const {
-  const TimePoint now = options_.clock->now();
-  const TimePoint last = std::max(options_.deadline, saturating_add(now, kLastWordLimit));
-  return std::min(last, saturating_add(now, options_.answer_limit));
+  serves_wills_ = true;
 }
 
 // The connection cannot be used any more.
@@ -160,7 +162,8 @@ Status TcpStore::introduce(const Exchange& first, TimePoint deadline) {
 
 Status TcpStore::send(const std::string& requests) {
   QCCL_TRY(connect());
-  const auto sent = stream_.write_exactly(std::as_bytes(std::span(requests)), answer_deadline(), *options_.clock);
+  const auto sent =
+      stream_.write_exactly(std::as_bytes(std::span(requests)), answer_deadline(options_), *options_.clock);
   if (!sent.ok()) return lost(sent.error());
   return {};
 }
@@ -179,7 +182,7 @@ Result<T> TcpStore::receive_integer(TimePoint deadline) {
 }
 
 Result<std::string> TcpStore::receive_string() {
-  const TimePoint deadline = answer_deadline();
+  const TimePoint deadline = answer_deadline(options_);
   QCCL_ASSIGN(const auto bytes, receive_integer<std::uint64_t>(deadline));
   if (bytes > kMaxAnswerBytes) {
     return lost(Failure(ErrorKind::corrupt_data, fmt::format("it sent a value of {} bytes", bytes)).info());
@@ -196,7 +199,7 @@ Result<std::optional<std::string>> TcpStore::receive_awaited(const std::string& 
   if (!ready) return lost(ready.error());
   const bool cancels = !*ready;
   if (cancels) QCCL_TRY(send({.query = Query::cancel_wait}));
-  QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
+  QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline(options_)));
   if (answer == kServerEnds) {
     Failure ended = lost(Failure(ErrorKind::peer_lost, "it ends in good order").info());
     connect_deadline_ = options_.deadline;
@@ -208,7 +211,7 @@ Result<std::optional<std::string>> TcpStore::receive_awaited(const std::string& 
   if (serves_await_) {
     QCCL_ASSIGN(value, receive_string());
   }
-  if (cancels) QCCL_TRY(receive_integer<std::uint8_t>(answer_deadline()));
+  if (cancels) QCCL_TRY(receive_integer<std::uint8_t>(answer_deadline(options_)));
   if (!serves_await_) {
     QCCL_TRY(send({.query = Query::get, .keys = {key}}));
     QCCL_ASSIGN(value, receive_string());
@@ -222,7 +225,7 @@ Result<std::optional<std::string>> TcpStore::try_get(const std::string& key, std
   const TimePoint deadline = within(timeout, options_);
   if (deadline <= options_.clock->now()) {
     QCCL_TRY(send({.query = Query::check, .keys = {wire_key(key)}}));
-    QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
+    QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline(options_)));
     if (answer != kReady) return std::optional<std::string>();
     QCCL_TRY(send({.query = Query::get, .keys = {wire_key(key)}}));
     QCCL_ASSIGN(auto value, receive_string());
@@ -243,6 +246,7 @@ void TcpStore::set(const std::string& key, const std::string& value) {
 }
 
 void TcpStore::leave_will(const Will& will) {
+  if (will.empty() && !stream_.valid()) return;  // the will has ended with the connection
   StoreRequest request{.query = Query::will};
   for (const auto& [key, value] : will) {
     check_sizes(key, value.size()).take_or_throw();
@@ -256,7 +260,7 @@ void TcpStore::leave_will(const Will& will) {
 std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
   check_sizes(key, 0).take_or_throw();
   send({.query = Query::add, .keys = {wire_key(key)}, .number = delta}).take_or_throw();
-  return receive_integer<std::int64_t>(answer_deadline()).take_or_throw();
+  return receive_integer<std::int64_t>(answer_deadline(options_)).take_or_throw();
 }
 
 std::vector<std::int64_t> TcpStore::counters(const std::vector<std::string>& keys) {
@@ -268,7 +272,7 @@ std::vector<std::int64_t> TcpStore::counters(const std::vector<std::string>& key
   }
   if (stream_.valid()) {
     send(exchange.requests).take_or_throw();
-    receive(exchange.answers, answer_deadline()).take_or_throw();
+    receive(exchange.answers, answer_deadline(options_)).take_or_throw();
   } else {
     connect(exchange).take_or_throw();
   }
@@ -283,7 +287,7 @@ Result<ClaimAnswer> TcpStore::claim_at_once(const ClaimRequest& request, std::ch
                 encode_request({.query = Query::await, .keys = {awaited_key}})));
   has_left_something_ = true;
   ClaimAnswer answer;
-  QCCL_ASSIGN(answer.count, receive_integer<std::int64_t>(answer_deadline()));
+  QCCL_ASSIGN(answer.count, receive_integer<std::int64_t>(answer_deadline(options_)));
   QCCL_ASSIGN(answer.awaited,
               receive_awaited(awaited_key, answer.count == 1 ? within(timeout, options_) : TimePoint{}));
   return answer;

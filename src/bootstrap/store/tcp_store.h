@@ -54,6 +54,7 @@ class TcpStore final : public PipelinedStore {
   std::vector<std::int64_t> counters(const std::vector<std::string>& keys) override;
   ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) override;
   void leave_will(const Will& will) override;
+  bool knows_wills() const override { return serves_wills_; }
 
  private:
   // Requests that may be sent again, over another connection, and the answers to them.
@@ -75,7 +76,6 @@ class TcpStore final : public PipelinedStore {
   Result<std::optional<std::string>> try_get(const std::string& key, std::chrono::milliseconds timeout);
   Result<ClaimAnswer> claim_at_once(const ClaimRequest& request, std::chrono::milliseconds timeout);
 
-  TimePoint answer_deadline() const;
   Failure lost(const ErrorInfo& cause);
 
   TcpStoreOptions options_;

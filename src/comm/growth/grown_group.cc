@@ -139,7 +139,7 @@ class Growth {
     return meet(seat, context_->settings(), door_, place ? &*place : nullptr);
   }
 
-  // Of the members and of this rank's newcomers.
+  // Looks for lost members, and for lost newcomers at this rank's door.
   std::optional<std::string> find_lost(const std::optional<Door::Called>& called) const {
     const std::vector<LostRank> members = group_.failed();
     if (!members.empty()) return fmt::format("rank {} of the group that grows is lost", members.front().rank);

@@ -1,4 +1,5 @@
-// Ends the meeting of a grown job when one of its ranks is lost, whom the others would await until its time is up.
+// Ends the meeting of a grown job when one of its ranks is lost. Otherwise the others would wait for it until the
+// meeting's time is up.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +16,7 @@ namespace qccl::internal {
 
 class MeetingWatch {
  public:
-  // Who is lost, for people; nothing: nobody.
+  // Names a lost rank for people; empty if none is lost.
   using FindLost = std::function<std::optional<std::string>()>;
 
   // Until the object ends, a thread calls `find_lost` every few milliseconds. The first one lost ends the meeting on

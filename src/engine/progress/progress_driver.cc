@@ -122,6 +122,11 @@ bool EngineLoop::drive_until(const std::function<bool()>& done, TimePoint deadli
   }
 }
 
+void EngineLoop::look() {
+  sleep_until_event(clock_.now(), false);
+  run(Action{});
+}
+
 void EngineLoop::drive_in_background() {
   const DefaultFloatEnvironment environment;
   const Nanoseconds spin = options_.yield_while_spinning ? Nanoseconds{0} : kBackgroundSpin;
@@ -265,6 +270,14 @@ void ProgressDriver::with_engine(const std::function<void(Engine&)>& action) {
     loop_.run({.other = run});
   }
   if (errand.thrown) std::rethrow_exception(errand.thrown);
+}
+
+// A thread that drives looks by itself.
+void ProgressDriver::look() {
+  if (!token_.try_take()) return;
+  const Holder holder{*this};
+  loop_.run_inbox();
+  loop_.look();
 }
 
 bool ProgressDriver::wait(internal::WorkState& work, TimePoint deadline) {

@@ -141,9 +141,10 @@ TEST_P(Shrink, a_stopped_rank_is_left_out_and_told_by_whom) {
     if (rank.rank() != 1) {
       Communicator rest = shrink();
       expect_sum_over(rest, {0, 2});
-      const std::vector<LostRank> lost = comm.failed();
-      ASSERT_EQ(lost.size(), 1u);
-      EXPECT_EQ(lost[0].grade, LossGrade::silent) << lost[0].reason;
+      const std::vector<LostRank> lost = comm.failed();  // the third rank too if it has ended already
+      const auto stopped = std::ranges::find(lost, 1, &LostRank::rank);
+      ASSERT_NE(stopped, lost.end());
+      EXPECT_EQ(stopped->grade, LossGrade::silent) << stopped->reason;
       return rest.close();
     }
     try {

@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What the store answers to a rank before the outcome of the meeting: check, two counters, claim, wait.
-constexpr std::size_t kBytesBeforeOutcome = 1 + 8 + 8 + 8 + 1;
+// What the store answers to a rank before the outcome of the meeting: two checks, two counters, claim, wait.
+constexpr std::size_t kBytesBeforeOutcome = 2 + 8 + 8 + 8 + 1;
 
 // Makes the store's answers name a relay in place of rank 0, so that the rank's connection to it is counted too.
 class PutsRelayBeforeRank0 {

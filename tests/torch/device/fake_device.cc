@@ -1,6 +1,7 @@
 // The Python module qccl_fake_device: what tests ask of the driver. fakecuda.py is the device's module in torch.
 #include "fake_device.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/extension.h>
 
 #include <chrono>
@@ -24,6 +25,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_delays", [](std::uint64_t seed, int microseconds) {
     fake::set_delays(seed, std::chrono::microseconds(microseconds));
   });
+  // Waits for all streams of a device. torch.accelerator.synchronize() of 2.11 does not, for this kind of device.
+  module.def(
+      "synchronize",
+      [](c10::DeviceIndex device) { c10::impl::VirtualGuardImpl(qccl::fake_device::kType).synchronizeDevice(device); },
+      pybind11::call_guard<pybind11::gil_scoped_release>());
   // These are for a stream of a device.
   module.def("hold", [](c10::DeviceIndex device, c10::StreamId id) { fake::hold(handle(device, id)); });
   module.def("release", [](c10::DeviceIndex device, c10::StreamId id) { fake::release(handle(device, id)); });

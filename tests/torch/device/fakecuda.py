@@ -89,7 +89,7 @@ def set_device(which: Any) -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    torch.accelerator.synchronize(index_of(device))
+    load().synchronize(index_of(device))
 
 
 def index_of(which: Any) -> int:

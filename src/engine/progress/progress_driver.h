@@ -98,7 +98,7 @@ class EngineLoop {
   void finish(const internal::WorkState& work);
   // Drives until `done` holds (true) or the deadline has come.
   bool drive_until(const std::function<bool()>& done, TimePoint deadline);
-  // Looks at every connection and makes a round of progress.
+  // Checks every connection and makes a round of progress.
   void look();
   // Drives until the token must give way.
   void drive_in_background();
@@ -148,7 +148,7 @@ class ProgressDriver {
   // Runs `action` in the thread that holds the token, and returns when it has run; throws what it throws. It must not
   // block. Takes no memory itself.
   void with_engine(const std::function<void(Engine&)>& action);
-  // Looks at every connection, as a round of progress does not: what has happened to a peer is known then.
+  // Checks every connection, whereas a round of progress checks only some, so that all peers that have ended are known.
   void look();
 
  private:

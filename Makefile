@@ -79,7 +79,7 @@ mutants: setup ## Change 100 operators, constants and conditions, one at a time;
 soak: build-tests ## Run 10,000 random programs of mixed operations and of faults, 200 kills in each phase (hours)
 	@RANDOM_PROGRAMS=$(PROGRAMS) build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
 	@REPEAT_PROGRAMS=$(PROGRAMS) SHRINK_PROGRAMS=$(PROGRAMS) build/tests/qccl_test_sim \
-	  --gtest_filter='Repeat.*:ShrinkProgram.of_random*'
+	  --gtest_filter='Repeat.*:ShrinkProgram.*'
 	@KILLS=200 build/tests/qccl_test_faults --gtest_filter='*Kills*'
 
 chaos: build-tests ## Kill and stop ranks of a job every second for 5 minutes, while new ones come; check every result

@@ -14,13 +14,14 @@ cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}"
 
 failed=()
 codecs=$(build-fuzz/tests/fuzz/decoder_fuzz --names | sed 's/^/decoder_fuzz:/')
-for target in $codecs compression_fuzz policy_fuzz meeting_fuzz peer_fuzz tls_fuzz; do
+for target in $codecs compression_fuzz policy_fuzz meeting_fuzz peer_fuzz agreement_fuzz tls_fuzz; do
   name=${target/:/_}
   [[ $name == *"${FUZZ:-}"* ]] || continue
   echo "== $name"
   corpus=build-fuzz/corpus/$name
   mkdir -p "$corpus" build-fuzz/failures
   max_len=1024
+  if [[ $target == agreement_fuzz ]]; then max_len=256; fi # some 30 messages
   if [[ $target == decoder_fuzz:* ]]; then max_len=20000; fi # 5000 floats: the largest block, top-k's, is 4096
   flags=("-max_len=$max_len" -len_control=10 -timeout=10 -print_final_stats=1)
   flags+=("-artifact_prefix=build-fuzz/failures/$name-")

@@ -9,7 +9,7 @@
 
 #include "faults/growing.h"
 #include "support/elements.h"
-#include "support/environment_number.h"
+#include "support/long_run.h"
 
 namespace qccl::testing {
 namespace {
@@ -225,7 +225,7 @@ TEST_P(Kills, in_shrink_leave_the_others_going_on) {
 void grow_until_three(Rank& rank, Communicator comm) {
   constexpr std::chrono::milliseconds kAllKillsAreOver(700);
   const Time begin = std::chrono::steady_clock::now();
-  bool has_failed = false;
+  bool has_failed = false, is_retry = false;
   while (true) {
     const Time now = std::chrono::steady_clock::now();
     ASSERT_LT(now, begin + std::chrono::seconds(20)) << "the survivors are not in one group, but " << comm.size();
@@ -233,14 +233,15 @@ void grow_until_three(Rank& rank, Communicator comm) {
       if (std::exchange(has_failed, false)) comm = comm.shrink({.timeout = Milliseconds(10'000)});
       std::vector<int> is_over{now > begin + kAllKillsAreOver ? 1 : 0};
       comm.all_reduce(is_over, {.op = ReduceOp::max});
+      if (std::exchange(is_retry, false)) rank.point("retried");
       if (is_over[0] == 1 && comm.size() == kWorld - 1) break;
       comm = comm.grow();
     } catch (const Error& error) {
       ASSERT_NE(error.kind(), ErrorKind::misuse) << error.what();
-      has_failed = true;
+      rank.point("failed");
+      has_failed = is_retry = true;
     }
   }
-  rank.point("retried");
   comm.barrier();
 }
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "sim/training.h"
-#include "support/environment_number.h"
+#include "support/long_run.h"
 
 namespace qccl::testing {
 namespace {
@@ -27,12 +27,14 @@ void add(TrainingCounts& sum, const TrainingCounts& counts) {
 TrainingCounts run_trainings(std::uint64_t number, int steps, FaultKinds kinds) {
   const std::uint64_t first = environment_number("REPEAT_SEED", kFirstSeed);
   TrainingCounts sum;
+  Progress progress(number);
   for (std::uint64_t seed = first; seed < first + number && !::testing::Test::HasFailure(); ++seed) {
     Training training(seed, steps, kinds);
     EXPECT_EQ(training.run(), "") << "to replay: REPEAT_PROGRAMS=1 REPEAT_SEED=" << seed
                                   << " build/tests/qccl_test_sim --gtest_filter='*"
                                   << ::testing::UnitTest::GetInstance()->current_test_info()->name() << "'";
     add(sum, training.counts());
+    progress.count_one();
   }
   return sum;
 }

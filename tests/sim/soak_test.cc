@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
-#include "support/environment_number.h"
+#include "support/long_run.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {

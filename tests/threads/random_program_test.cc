@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "support/environment_number.h"
+#include "support/long_run.h"
 #include "support/random_program.h"
 #include "support/transports.h"
 

@@ -24,6 +24,7 @@ METHODS = {
     "data parallel": Method(),
     "data parallel, 4 bits": Method(compression="int:bits=4"),
     "DiLoCo, H=30": Method(30),
+    "DiLoCo 4 bits, H=30": Method(30, "int:bits=4"),
     "streaming, H=30": Method(30, **STREAMING),
     "streaming, H=30, blend 0.5": Method(30, **STREAMING, blend=0.5),
     "streaming 4 bits, H=30": Method(30, "int:bits=4", **STREAMING),

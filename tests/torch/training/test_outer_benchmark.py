@@ -34,13 +34,17 @@ def test_table_has_losses_against_data_parallel_of_the_same_seed_and_each_line()
     assert lines[4] == "| torchft DiLoCo, H=100 |  |  |  | 0.4 s, 25 % |  |"
 
 
-def compare(folder, *flags):
+def run_compare(folder, *flags):
     files = ["--json", folder / "outer.json", "--page", folder / "page.md", "--picture", folder / "outer.png"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("QCCL_")}
-    done = subprocess.run(
+    return subprocess.run(
         [ROOT / "bench/outer/compare", "--quick", "--ranks", "2", *files, *flags],
         env=kept, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE,
     )  # fmt: skip
+
+
+def compare(folder, *flags):
+    done = run_compare(folder, *flags)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "outer.json").read_text())
 
@@ -52,6 +56,15 @@ def test_ranks_that_synchronise_send_a_fraction_and_learn(tmp_path):
     assert all(row["losses"][-1][1] < row["losses"][0][1] - 0.2 for row in rows)
     assert rows[1]["bytes_a_step"] < rows[0]["bytes_a_step"] / 50
     assert rows[0]["losses"][:7] == rows[1]["losses"][:7]  # the steps of the warm-up
+    again = ("--methods", *methods, "--go-on")
+    assert compare(tmp_path, "--only", "losses", *again)["losses"] == rows
+    for flags, change in [
+        (("--only", "losses", "--steps", "61"), "steps was 60, is 61"),
+        (("--only", "times", "--shape", "1", "16", "2", "32"), "shape was [1, 32, 2, 32], is [1, 16, 2, 32]"),
+    ]:
+        refused = run_compare(tmp_path, *again, *flags)
+        assert refused.returncode == 1 and change in refused.stderr
+    assert json.loads((tmp_path / "outer.json").read_text())["losses"] == rows
 
 
 def test_a_line_slows_data_parallel_ranks_more(tmp_path):

@@ -1,6 +1,5 @@
 """Ray Train over QCCL: the name of the backend is a setting of TorchConfig."""
 
-
 import ray
 import torch
 import torch.distributed as dist

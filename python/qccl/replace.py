@@ -4,6 +4,8 @@
     torchrun --nproc-per-node 4 -m qccl.replace --backend gloo train.py
 
 The same without this program: QCCL_REPLACE=gloo QCCL_COMPRESSION=minmax:bits=8 python train.py --epochs 3
+
+On a machine with a GPU, torch takes nccl for a program that names no backend: replace "gloo,nccl" there.
 """
 
 import argparse

@@ -12,6 +12,7 @@ venv=$PWD/.venv-integration
 export DS_ACCELERATOR=cpu OMP_NUM_THREADS=1
 export PATH=$venv/bin:$PATH # with ninja
 failed=0
+arguments=$#
 
 # run VENV FOLDER [pytest's arguments]
 run() {
@@ -19,7 +20,8 @@ run() {
   shift
   "$python" scripts/link_python.py
   "$python" -m pytest --timeout 600 "$@" || exit=$?
-  [ "$exit" -eq 0 ] || [ "$exit" -eq 5 ] || failed=1 # 5: no test has that name
+  [ "$exit" -eq 5 ] && [ "$arguments" -gt 0 ] && return # 5: the arguments choose none of these tests
+  [ "$exit" -eq 0 ] || failed=1
 }
 
 echo "=== DeepSpeed, Megatron"

@@ -34,6 +34,8 @@ Examples:
   qccl doctor
   qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
   qccl perf all_reduce -b 64M -e 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
+
+Exit code: the command's; 2 if there is no such command.
 )";
 
 constexpr const char* kPlanHelp = R"(Plans of collectives: checked, explained, priced and simulated.
@@ -53,6 +55,8 @@ Examples:
   qccl plan show all_reduce --world 8 --bytes 64M
   qccl plan outer --parameters 10M --world 4 --rate 50mbit --latency 20ms --step-seconds 0.4s
   qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
+
+Exit code: the command's; 2 if there is no such command.
 )";
 
 constexpr const char* kCodecHelp = R"(Codecs: which exist, their layouts, their errors and their speeds.
@@ -70,6 +74,8 @@ Examples:
   qccl codec list
   qccl codec show minmax:bits=3
   qccl codec bench --codecs minmax:bits=4 cast --data gradients.f32
+
+Exit code: the command's; 2 if there is no such command.
 )";
 
 int plan_main(const std::vector<std::string>& arguments) {

@@ -15,7 +15,7 @@ def replica(number, lighthouse):
     torch.manual_seed(number)  # the manager copies one replica's parameters to the other
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.Tanh(), torch.nn.Linear(512, 64))
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    group = qccl.torchft.ProcessGroupQccl(options=qccl.Options(compression="int:bits=8"))
+    group = qccl.torchft.ProcessGroupQCCL(options=qccl.Options(compression="int:bits=8"))
     manager = Manager(
         pg=group, min_replica_size=1, load_state_dict=model.load_state_dict, state_dict=model.state_dict, rank=0,
         world_size=1, replica_id=f"{number}", lighthouse_addr=lighthouse, store_addr="localhost", store_port=store.port,

@@ -13,6 +13,7 @@ import os
 import runpy
 import sys
 
+import qccl
 import qccl_autoload
 
 
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     try:
+        qccl.Options(compression=options.compression)
         qccl_autoload.replace(options.backend)
     except ValueError as error:
         parser.error(str(error))

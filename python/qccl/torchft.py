@@ -1,7 +1,7 @@
 """torchft over QCCL: a process group that a torchft Manager makes anew for the replicas of every quorum, and the outer
 loop whose ranks are a Manager's replicas.
 
-    manager = torchft.Manager(pg=qccl.torchft.ProcessGroupQccl(), use_async_quorum=False, ...)
+    manager = torchft.Manager(pg=qccl.torchft.ProcessGroupQCCL(), use_async_quorum=False, ...)
     outer = qccl.torchft.OuterLoop(manager, model, every=100, compression="int:bits=4")
 """
 
@@ -18,7 +18,7 @@ from ._backend import create
 from .outer import OuterLoop as _OuterLoop
 
 
-class ProcessGroupQccl(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's classes are untyped here
+class ProcessGroupQCCL(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's classes are untyped here
     """Beside torchft's ProcessGroupGloo. `options` are those of every group that it makes; the deadline of a group's
     operations is `options.timeout`, else `timeout`."""
 
@@ -47,7 +47,7 @@ class ProcessGroupQccl(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's 
 
 
 class OuterLoop(_OuterLoop):
-    """qccl.outer.OuterLoop between the replicas of a Manager whose process group is a ProcessGroupQccl.
+    """qccl.outer.OuterLoop between the replicas of a Manager whose process group is a ProcessGroupQCCL.
 
     Before each round the manager makes a quorum. Replicas that it has lost are left out and new ones taken in: a new
     replica makes its OuterLoop, and gets the global model, the outer optimizer's state and the number of steps. A round

@@ -26,10 +26,15 @@ def test_the_list_of_commands_is_whole():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example(command):
+def test_help_has_an_example_and_exit_codes(command):
     done = run(*command.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert re.search(rf"^Examples?:\n(.*\n)*  .*qccl {command.split()[0]}|^  qccl --version", done.stdout, re.MULTILINE)
+    assert re.search(r"^Exit code: ", done.stdout, re.MULTILINE)
+
+
+def test_the_help_of_all_commands_says_exit_codes():
+    assert "\nExit code: " in run("--help").stdout
 
 
 def test_the_version_names_compiler_processor_and_torch():

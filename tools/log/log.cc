@@ -38,17 +38,31 @@ Programs write logs with QCCL_LOG_FILE=PREFIX, each rank to PREFIX<rank>.json, w
 Examples:
   QCCL_LOG_FILE=log_ qccl run -n 4 -- python train.py
   qccl log summary log_?.json
+
+Exit code: the command's; 2 if there is no such command.
 )";
 
 constexpr const char* kSummaryFooter = R"(
 Examples:
   qccl log summary log_?.json
   qccl log summary --rank 2 --formulas deepspeed log_?.json
+
+Exit code: 0; 1 if a file can't be read or is no log, or has no such rank; 2 for wrong flags.
 )";
 
 constexpr const char* kPlotFooter = R"(
 Example:
   qccl log plot ranks.png log_?.json
+
+Exit code: 0; 1 if a file can't be read, is no log or can't be drawn; 2 for wrong flags.
+)";
+
+// Takes the command's name.
+constexpr const char* kConvertFooter = R"(
+Example:
+  {} out log_?.json
+
+Exit code: 0; 1 if a file can't be read, is no log or can't be written; 2 for wrong flags.
 )";
 
 constexpr const char* kTraceHelp = R"(Traces of ranks, for ui.perfetto.dev and chrome://tracing.
@@ -58,6 +72,8 @@ Usage: qccl trace merge OUT FILE...
 Example:
   QCCL_LOG_FILE=log_ qccl run -n 4 -- python train.py
   qccl trace merge train.json log_?.json
+
+Exit code: the command's; 2 if there is no such command.
 )";
 
 // ---- Reading logs
@@ -238,7 +254,7 @@ int summary_main(const std::vector<std::string>& arguments) {
 // A command that writes a file of the ranks' logs, as `text_of` has them.
 int convert(const std::string& description, const std::string& name, const std::vector<std::string>& arguments,
             std::string (*text_of)(std::span<const RankLog>)) {
-  CommandLine app(description, name, "OUT FILE...", fmt::format("\nExample:\n  {} out log_?.json\n", name));
+  CommandLine app(description, name, "OUT FILE...", fmt::format(kConvertFooter, name));
   Flags flags;
   app.add_option("OUT", flags.out, "The file to write")->required();
   add_files(app, flags);

@@ -24,7 +24,7 @@ def replica(number, lighthouse, are_ready, is_going_on_without):
     model = torch.nn.Sequential(torch.nn.Linear(64, 100), torch.nn.Tanh(), torch.nn.Linear(100, 64))
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
-        pg=qccl.torchft.ProcessGroupQccl(), min_replica_size=2, load_state_dict=model.load_state_dict,
+        pg=qccl.torchft.ProcessGroupQCCL(), min_replica_size=2, load_state_dict=model.load_state_dict,
         state_dict=model.state_dict, rank=0, world_size=1, replica_id=f"{number}", lighthouse_addr=lighthouse,
         store_addr="localhost", store_port=store.port, use_async_quorum=False,
     )  # fmt: skip

@@ -113,6 +113,12 @@ def test_an_unchanged_program_gets_qccl_by_the_variable(page, tmp_path):
     assert re.search(r"over qccl, [\d.]+ MB sent", printed)
 
 
+def test_accelerates_launcher_starts_one_process_without_a_rank_on_cpus(tmp_path):
+    (tmp_path / "program.py").write_text("import os\nprint('rank', os.environ.get('RANK'))\n")
+    printed = run("python -m accelerate.commands.launch --cpu --num_processes 2 program.py", tmp_path)
+    assert re.findall("rank .*", printed) == ["rank None"]
+
+
 def test_accelerate_refuses_the_name_itself(tmp_path):
     (tmp_path / "program.py").write_text("import accelerate\naccelerate.PartialState(cpu=True, backend='qccl')\n")
     with pytest.raises(AssertionError, match="Your assigned backend qccl is not available"):

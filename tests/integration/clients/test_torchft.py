@@ -1,4 +1,4 @@
-"""torchft's own tests, of its wheel, with ProcessGroupQccl in place of ProcessGroupGloo.
+"""torchft's own tests, of its wheel, with ProcessGroupQCCL in place of ProcessGroupGloo.
 
 Every test of a module that makes such groups is here. Those that make none are skipped with a reason of EXCLUDED, those
 that need GPUs or torchcomms with torchft's own reason. docs/clients/torchft.md says where they differ from torchft's.
@@ -20,7 +20,7 @@ from parameterized import parameterized
 import qccl.torchft
 
 GLOO = torchft.process_group.ProcessGroupGloo
-torchft.process_group.ProcessGroupGloo = torchft.ProcessGroupGloo = qccl.torchft.ProcessGroupQccl
+torchft.process_group.ProcessGroupGloo = torchft.ProcessGroupGloo = qccl.torchft.ProcessGroupQCCL
 
 from torchft import diloco_regression_test, process_group_test  # noqa: E402
 from torchft._test import diloco_trainer  # noqa: E402
@@ -70,7 +70,7 @@ for module in MODULES:
     import_tests(module)
 
 
-class LeavesLast(qccl.torchft.ProcessGroupQccl):
+class LeavesLast(qccl.torchft.ProcessGroupQCCL):
     """The rank that leaves in tests of resiliency does so when the operation before it has ended on all ranks. A rank
     that sees it leave ends all operations of the group, on all ranks, where gloo ends its own."""
 
@@ -152,13 +152,13 @@ class DiLoCoTrajectoriesTest(diloco_regression_test.DiLoCoMockedUpdateTest):
 def test_the_tests_make_our_groups():
     modules = [importlib.import_module(f"torchft.{module}") for module in MODULES]
     groups = {module.ProcessGroupGloo for module in [torchft, diloco_trainer, *modules]}
-    assert groups == {qccl.torchft.ProcessGroupQccl}
+    assert groups == {qccl.torchft.ProcessGroupQCCL}
 
 
 def test_a_group_of_torchft_leaves_the_default_groups_options():
     dist.init_process_group("qccl", rank=0, world_size=1, store=dist.HashStore(), pg_options=qccl.Options("int:bits=8"))
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    group = qccl.torchft.ProcessGroupQccl()
+    group = qccl.torchft.ProcessGroupQCCL()
     group.configure(f"localhost:{store.port}/group", "0", 0, 1)
     assert qccl._backend.default_options().compression == qccl.Options("int:bits=8").compression
     group.shutdown()

@@ -75,6 +75,53 @@ def test_the_program_replaces_for_one_run_with_compression_and_arguments(tmp_pat
     assert done.stdout.count("True") == 2 and done.stdout.count("['--lr', '1']") == 2
 
 
+COMPILED = """
+    import os
+    import torch, torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+    import qccl
+    dist.init_process_group("cpu:gloo,cuda:nccl")
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    model = torch.nn.Sequential(torch.nn.Linear(64, 200), torch.nn.Tanh(), torch.nn.Linear(200, 64))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    before = qccl.traffic().bytes_sent
+    torch.compile(model, backend="aot_eager")(torch.randn(8, 64)).square().mean().backward()
+    assert qccl.traffic().bytes_sent > before and model[0].weight.grad.to_local().any()
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def summed(tensor):
+        return torch.distributed._functional_collectives.all_reduce(2 * tensor, "sum", dist.group.WORLD) + 1
+
+    line = f"{dist.get_backend()} {summed(torch.ones(3)).tolist()}\\n"
+    os.write(1, line.encode())  # one write: ranks share the pipe
+    dist.destroy_process_group()
+"""
+
+
+def test_fsdp2_and_compiled_programs_get_qccl_for_every_device(tmp_path):
+    done = run_program(tmp_path, TORCHRUN, COMPILED, QCCL_REPLACE="gloo,nccl")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "cpu:qccl,cuda:qccl [5.0, 5.0, 5.0]\n" * 2
+
+
+def test_the_program_may_be_a_module(tmp_path):
+    (tmp_path / "trainer").mkdir()
+    program = TRAIN.format(backend="") + "    print(__name__, sys.argv[1:])\n"
+    (tmp_path / "trainer" / "train.py").write_text(textwrap.dedent(program))
+    command = [sys.executable, *TORCHRUN, "-m", "qccl.replace", "-m", "trainer.train", "--lr", "1"]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=tmp_path, capture_output=True,
+                          text=True, timeout=LIMIT_SECONDS)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("True") == 2 and done.stdout.count("__main__ ['--lr', '1']") == 2
+
+
+def test_a_mistyped_codec_ends_the_program_before_it_begins(tmp_path):
+    done = run_program(tmp_path, ["-m", "qccl.replace", "--compression", "minmax:bit=8"], "print('begun')")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "compression 'minmax:bit=8': unknown key 'bit'; allowed: none, " in done.stderr
+
+
 SPAWN = """
     import os, tempfile
     import torch, torch.distributed as dist, torch.multiprocessing as mp
@@ -147,6 +194,10 @@ def test_what_qccl_does_not_serve_names_it():
                 dist.monitored_barrier()
         with pytest.raises(NotImplementedError, match="Float8_e4m3fn is not supported by the qccl backend"):
             dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fn))
+        # torch itself answers calls with meta tensors, without any backend.
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        with pytest.raises(ValueError, match="needs tensors on the CPU or a CUDA device, got one on meta"):
+            backend.allreduce([torch.ones(2, device="meta")])
 
     run_ranks(body)
 

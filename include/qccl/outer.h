@@ -16,7 +16,7 @@
 // | parameter averaging   | optimizer of OuterSgd({.learning_rate = 1, .momentum = 0}), no compression                |
 // | DiLoCo                | the defaults                                                                              |
 // | streaming DiLoCo      | fragments P, delay tau, blend alpha, compression                                          |
-// | SparseLoCo            | optimizer as for averaging, compression topk(), error_decay                               |
+// | SparseLoCo            | optimizer as for averaging, compression "topk:density=0.02,values=int2", error_decay      |
 //
 // McMahan et al., 2017 (averaging); Douillard et al., DiLoCo, arXiv 2311.08105; Streaming DiLoCo, arXiv 2501.18512;
 // Sarfi et al., SparseLoCo, arXiv 2508.15706.
@@ -61,6 +61,11 @@ class OuterOptimizer {
   // The state of a fragment, for checkpoints and for ranks that join; empty before its first step.
   virtual std::vector<std::byte> save(std::size_t fragment) const = 0;
   virtual void load(std::size_t fragment, std::span<const std::byte> saved) = 0;
+  // All that must be equal on all ranks when they make their OuterLoop, as text.
+  virtual std::string settings() const { return {}; }
+  // The rate, if the program may change it between steps: it is part of the saved state, and ranks that join get it.
+  virtual double learning_rate() const { return 0; }
+  virtual void set_learning_rate(double) {}
 };
 
 struct OuterSgdOptions {
@@ -74,7 +79,10 @@ class OuterSgd final : public OuterOptimizer {
  public:
   explicit OuterSgd(const OuterSgdOptions& options = {});
   const OuterSgdOptions& options() const { return options_; }
-  void set_learning_rate(double rate) { options_.learning_rate = rate; }
+  // Before any step, by all ranks alike. The next round that ends uses it.
+  void set_learning_rate(double rate) override { options_.learning_rate = rate; }
+  double learning_rate() const override { return options_.learning_rate; }
+  std::string settings() const override;
   void step(std::size_t fragment, std::span<float> global, std::span<const float> gradient) override;
   std::vector<std::byte> save(std::size_t fragment) const override;
   void load(std::size_t fragment, std::span<const std::byte> saved) override;
@@ -101,13 +109,16 @@ struct OuterOptions {
   // Deltas count by the samples that were given to step(), instead of equally.
   bool is_weighted = false;
   std::shared_ptr<OuterOptimizer> optimizer{};  // unset: OuterSgd
-  // After the loss of ranks, step() and finish() go on with those that live (Communicator::shrink()), and repeat the
-  // round with them. false: they throw, and the caller calls regroup().
+  // After the loss of ranks, step(), finish() and regroup() go on with those that live, and repeat the round with them.
+  // They shrink the group that the loop was given last (Communicator::shrink()), which ends that group. false: they
+  // throw, and the caller calls regroup().
   bool go_on = true;
   ShrinkOptions shrink{};
 };
 
-// One round, as this rank saw it. The log has them as well, if it is enabled.
+// One round, as this rank saw it. The log has them as well, if it is enabled. A rank trains between the calls of its
+// OuterLoop, and waits within them, from an error to the next call, and from begin_waiting() to the next call. `bytes`
+// are all that the rank sent meanwhile, those of other groups' calls included.
 using OuterRound = RoundRecord;
 
 // One thread at a time. All ranks construct it; its collectives have a group of their own. After step() and finish()
@@ -119,8 +130,8 @@ using OuterRound = RoundRecord;
 class OuterLoop {
  public:
   // Collective: all ranks get the values of rank 0. A rank that joins a job that trains already gets the global model
-  // and the optimizer's state, while the other ranks call regroup(). Throws invalid_argument for wrong options, and if
-  // parameters or options differ between ranks.
+  // and the optimizer's state and rate, while the other ranks call regroup(). Throws invalid_argument for wrong
+  // options, and if parameters, options or optimizers differ between ranks.
   OuterLoop(Communicator group, std::vector<OuterParameter> parameters, const OuterOptions& options = {});
   // Waits for the round in flight. Throws nothing.
   ~OuterLoop();
@@ -147,8 +158,12 @@ class OuterLoop {
   std::span<const float> global(std::size_t fragment) const;
   // By what compression holds back; empty without compression or error feedback.
   std::vector<float> residual(std::size_t fragment) const;
-  // Whether the next step() begins a round.
+  // Whether the next step() begins a round, one that it ends included.
   bool begins_round() const;
+  // Whether the last step(), finish() or regroup() threw because of a loss, after which regroup() goes on.
+  bool is_lost() const;
+  // What this rank does before the next call counts as waiting, as if it were part of it: for agreements outside.
+  void begin_waiting();
   std::uint64_t rounds() const;
   std::uint64_t steps() const;
   // The last 10,000 rounds.
@@ -158,8 +173,9 @@ class OuterLoop {
   // load their own saved state, and their own parameters, has the same bits as one that was not interrupted.
   std::vector<std::byte> save() const;
   // Between step()s, without a round in flight. `is_own` = false: of another rank, for more ranks than have saved: the
-  // residual begins with zeros. Throws corrupt_data for what save() did not return, invalid_argument if it has other
-  // fragments, misuse if a round is in flight.
+  // residual begins with zeros and the parameters become the global model, so that nothing is sent twice. Throws
+  // corrupt_data for what save() did not return, invalid_argument if it was saved with other options or parameters,
+  // misuse if a round is in flight.
   void load(std::span<const std::byte> saved, bool is_own = true);
 
  private:

@@ -1,20 +1,21 @@
 """Training that synchronises every H steps (docs/outer.md): DiLoCo, streaming DiLoCo, SparseLoCo, parameter averaging.
 
-    outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, compression="int:bits=4")
-    for batch in batches:
-        ...
-        optimizer.step()
-        outer.step()
-    outer.finish()
+outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, compression="int:bits=4")
+for batch in batches:
+    ...
+    optimizer.step()
+    outer.step()
+outer.finish()
 """
 
 import io
+import operator
 import re
 import warnings
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import torch
 import torch.distributed as dist
@@ -108,7 +109,8 @@ class OuterLoop:
     weighted: deltas count by the samples given to step(), instead of equally.
     outer_optimizer: makes the optimizer of the global model from parameters that it is given; None is SGD with a rate
         of 0.7 and Nesterov momentum of 0.9. SGD without damping and weight decay is computed by the library, which
-        reads its rate before each step. Others are made once for each fragment.
+        reads its rate before each step: on all ranks, a scheduler of `outer.outer_optimizer` may change it. Others are
+        made once for each fragment, and `outer.outer_optimizer` is then None.
     buffers: "average" averages floating point buffers, such as batch norm's statistics; "keep" leaves each rank its
         own.
     group: None is the default group.
@@ -116,16 +118,17 @@ class OuterLoop:
 
     Parameters may be of any floating point type, on any device; deltas are float32, in host memory.
 
-    Raises ValueError for wrong arguments, and if they or the module's parameters differ between ranks.
+    Raises ValueError for wrong arguments, and if they, the module's parameters or the outer optimizer differ between
+    ranks.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         *,
-        every: int | timedelta = 100,
-        fragments: int = 1,
-        delay: int = 0,
+        every: SupportsIndex | timedelta = 100,
+        fragments: SupportsIndex = 1,
+        delay: SupportsIndex = 0,
         blend: float = 0.0,
         compression: str = "none",
         error_feedback: bool = True,
@@ -139,8 +142,7 @@ class OuterLoop:
     ) -> None:
         if buffers not in ("average", "keep"):
             raise ValueError(f'buffers is "average" or "keep", not {buffers!r}')
-        if min(fragments, delay + 1) < 1 or (isinstance(every, int) and every < 1):
-            raise ValueError("every and fragments must be at least 1, delay at least 0")
+        parts = _count("fragments", fragments, 1)
         if _C.check_compression(compression).startswith("int:bits=2,"):
             warnings.warn(f"{compression} holds back twice a delta; h4:bits=2 sends as many bytes", stacklevel=2)
         tensors = [(name, each.detach(), False) for name, each in model.named_parameters()]
@@ -148,20 +150,18 @@ class OuterLoop:
             tensors += [(name, each, True) for name, each in model.named_buffers() if each.is_floating_point()]
         self.group = group
         self._go_on = go_on
-        self.outer_optimizer: torch.optim.Optimizer | None = None
-        optimizer: Any = (0.7, 0.9, True)
-        if outer_optimizer is not None:
-            self.outer_optimizer = outer_optimizer([torch.nn.Parameter(torch.zeros(1))])
-            optimizer = _as_sgd(self.outer_optimizer)
-        if optimizer is None:
-            assert outer_optimizer is not None
-            self.outer_optimizer = None
-            optimizer = _FragmentOptimizers(self, outer_optimizer, [each.shape for _, each, _ in tensors])
+        self._shapes = [each.shape for _, each, _ in tensors]
+        self._names = [name for name, _, _ in tensors]
+        make = outer_optimizer or _default_optimizer
+        made = make([torch.nn.Parameter(torch.zeros(1))])
+        as_sgd = _as_sgd(made)
+        self.outer_optimizer = made if as_sgd else None
+        optimizer = as_sgd or _FragmentOptimizers(self, make, self._shapes, _settings_of(made))
         settings = {
-            "every": every if isinstance(every, int) else fragments,
-            "every_ms": max(1, round(every.total_seconds() * 1000)) if isinstance(every, timedelta) else None,
-            "fragments": fragments,
-            "delay": delay,
+            "every": parts if isinstance(every, timedelta) else _count("every", every, 1),
+            "every_ms": _milliseconds(every) if isinstance(every, timedelta) else None,
+            "fragments": parts,
+            "delay": _count("delay", delay, 0),
             "blend": blend,
             "compression": compression,
             "error_feedback": error_feedback,
@@ -169,9 +169,8 @@ class OuterLoop:
             "bfloat16_residual": bfloat16_residual,
             "is_weighted": weighted,
         }
-        self._shapes = [each.shape for _, each, _ in tensors]
-        self._names = [name for name, _, _ in tensors]
         self._loop = _C.OuterLoop(backend_of(group), tensors, optimizer, settings)
+        self._take_rate()
 
     def step(self, samples: float = 1) -> None:
         """After each step of the inner optimizer, which took so many samples.
@@ -179,12 +178,12 @@ class OuterLoop:
         Raises what torch.distributed raises: without `go_on` for lost ranks (then call regroup()), otherwise if too few
         ranks are left.
         """
-        if self.outer_optimizer is not None:
-            self._loop.set_learning_rate(self.outer_optimizer.param_groups[0]["lr"])
+        self._give_rate()
         self._drive(lambda: self._loop.step(samples))
 
     def finish(self) -> None:
         """Waits until all ranks have called it, and synchronises all fragments: all ranks then have the same model."""
+        self._give_rate()
         self._drive(self._loop.finish)
 
     def regroup(self, group: dist.ProcessGroup | None = None) -> None:
@@ -204,9 +203,11 @@ class OuterLoop:
         return self._loop.steps
 
     def stats(self) -> list[dict[str, Any]]:
-        """The last 10,000 rounds: "round", "fragment", "step", "ranks", "bytes" (sent by this rank), "seconds_waited",
-        "seconds" (since the round before), "computing" (share of that), "delta_norm", "residual_norm", "ended_ns" (on
-        the machine's monotonic clock). The log has them as well, if it is enabled (qccl.configure_log())."""
+        """The last 10,000 rounds: "round", "fragment", "step", "ranks", "bytes" (all that this rank sent meanwhile, by
+        other calls too), "seconds_waited" (in calls of this class and between a failure and the next call), "seconds"
+        (since the round before), "computing" (share of that in which it did not wait), "delta_norm", "residual_norm",
+        "ended_ns" (on the machine's monotonic clock). The log has them as well, if it is enabled
+        (qccl.configure_log())."""
         return self._loop.history()
 
     def global_state(self) -> dict[str, torch.Tensor]:
@@ -228,19 +229,21 @@ class OuterLoop:
     def load_state_dict(self, state: dict[str, Any], *, own: bool = True) -> None:
         """Into a loop that was made with the same arguments. Load the model's parameters after making it.
 
-        own: False for another rank's state, where there are more ranks than there were: the residual begins with zeros.
-        With fewer ranks, those that are missing take their residuals and their steps since the last round with them.
+        own: False for another rank's state, where there are more ranks than there were: the residual begins with zeros,
+        and the parameters become the global model: leave them so. With fewer ranks, those that are missing take their
+        residuals and their steps since the last round with them.
 
         Raises ValueError for another model or other arguments, DistNetworkError if the state is damaged.
         """
         self._loop.load(state["saved"].numpy().tobytes(), own)
+        self._take_rate()
 
     def _drive(self, call: Callable[[], None]) -> None:
         while True:
             try:
                 return call()
             except _Losses as loss:
-                if not self._go_on:
+                if not self._go_on or not self._loop.is_lost:  # a wrong call, or no memory
                     raise
                 self._replace_group(loss)
             call = self._regroup
@@ -251,6 +254,42 @@ class OuterLoop:
     def _regroup(self) -> None:
         self._loop.regroup(backend_of(self.group))
 
+    def _give_rate(self) -> None:
+        if self.outer_optimizer is not None:
+            self._loop.learning_rate = float(self.outer_optimizer.param_groups[0]["lr"])
+
+    def _take_rate(self) -> None:
+        """That of a saved state, or of the members of a group that this rank has joined."""
+        if self.outer_optimizer is not None:
+            self.outer_optimizer.param_groups[0]["lr"] = self._loop.learning_rate
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer{' or a timedelta' if name == 'every' else ''}, not {value!r}") from None
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}, not {count}")
+    return count
+
+
+def _milliseconds(every: timedelta) -> int:
+    if every <= timedelta():
+        raise ValueError(f"every must be positive, not {every}")
+    return max(1, round(every.total_seconds() * 1000))
+
+
+def _default_optimizer(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
+
+
+def _settings_of(optimizer: torch.optim.Optimizer) -> str:
+    """Without what is off, which a release may lack."""
+    kept = (int, float, str, tuple, list, torch.Tensor)
+    defaults = {name: value for name, value in optimizer.defaults.items() if isinstance(value, kept) and value}
+    return f"{type(optimizer).__name__} {sorted(defaults.items(), key=lambda each: each[0])}"
+
 
 def _as_sgd(optimizer: torch.optim.Optimizer) -> tuple[float, float, bool] | None:
     """Rate, momentum and Nesterov, if that is all that the optimizer does."""
@@ -258,13 +297,14 @@ def _as_sgd(optimizer: torch.optim.Optimizer) -> tuple[float, float, bool] | Non
     others = ("weight_decay", "dampening", "maximize")
     if type(optimizer) is not torch.optim.SGD or any(settings[each] for each in others):
         return None
-    return settings["lr"], settings["momentum"], settings["nesterov"]
+    return float(settings["lr"]), settings["momentum"], settings["nesterov"]
 
 
 class _FragmentOptimizers:
     """An optimizer for each fragment, over the library's memory of its global values."""
 
-    def __init__(self, loop: OuterLoop, make: OptimizerFactory, shapes: list[torch.Size]) -> None:
+    def __init__(self, loop: OuterLoop, make: OptimizerFactory, shapes: list[torch.Size], settings: str) -> None:
+        self.settings = settings  # equal on all ranks
         self._loop = weakref.proxy(loop)  # which owns this
         self._make = make
         self._shapes = shapes

@@ -7,7 +7,7 @@ loop whose ranks are a Manager's replicas.
 
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 import torch.distributed as dist
@@ -60,8 +60,8 @@ class OuterLoop(_OuterLoop):
     TimeoutError if no quorum comes in its `quorum_timeout`.
     """
 
-    def __init__(self, manager: Any, model: torch.nn.Module, *, every: int = 100, **arguments: Any) -> None:
-        if not isinstance(every, int):
+    def __init__(self, manager: Any, model: torch.nn.Module, *, every: SupportsIndex = 100, **arguments: Any) -> None:
+        if isinstance(every, timedelta):
             raise ValueError("every is a number of steps: with a time, replicas would not meet in one quorum")
         self._manager = manager
         super().__init__(model, every=every, group=self._make_quorum(), **arguments)
@@ -76,6 +76,7 @@ class OuterLoop(_OuterLoop):
         super().finish()
 
     def _meet(self) -> None:
+        self._loop.begin_waiting()
         group = self._make_quorum()
         if self.group is not group:
             self.regroup(group)

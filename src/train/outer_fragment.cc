@@ -88,6 +88,10 @@ void OuterSgd::step(std::size_t fragment, std::span<float> global, std::span<con
   }
 }
 
+std::string OuterSgd::settings() const {
+  return fmt::format("sgd {} {} {}", options_.learning_rate, options_.momentum, options_.nesterov);
+}
+
 std::vector<std::byte> OuterSgd::save(std::size_t fragment) const {
   if (fragment >= momentum_.size()) return {};
   const auto bytes = std::as_bytes(std::span(momentum_[fragment]));

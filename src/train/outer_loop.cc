@@ -1,29 +1,29 @@
-// The public OuterLoop; the rounds of its State.
+// The public OuterLoop; its State drives rounds and goes on after losses.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <utility>
 
+#include "base/digest/digest.h"
 #include "train/outer_state.h"
 
 namespace qccl::train {
 namespace {
 
-constexpr std::size_t kMostHistory = 10'000;
-
-double norm_of(std::span<const float> values) {
-  double sum = 0;
-  for (const float x : values) sum += static_cast<double>(x) * x;
-  return std::sqrt(sum);
+// Two numbers of a rank whose sums tell all ranks alike whether their rates are equal: 16 bits of the rate and their
+// square. For n equal numbers, and for no others, n times the sum of squares is the square of the sum.
+void add_rate(std::vector<double>& control, double rate) {
+  const auto number = static_cast<double>(digest(std::bit_cast<std::uint64_t>(rate), 0) & 0xFFFF);
+  control.push_back(number);
+  control.push_back(number * number);
 }
+bool equal_rates(std::span<const double> sums, int ranks) { return ranks * sums[1] == sums[0] * sums[0]; }
 
-std::uint64_t bytes_sent(const Communicator& group) {
-  const Traffic traffic = group.traffic();
-  return traffic.payload_bytes_sent + traffic.header_bytes_sent + traffic.shared_bytes_sent;
+bool is_loss(ErrorKind kind) {
+  return kind == ErrorKind::peer_lost || kind == ErrorKind::deadline_exceeded || kind == ErrorKind::aborted ||
+         kind == ErrorKind::corrupt_data;
 }
-
-double seconds_of(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
@@ -34,116 +34,77 @@ OuterParameter OuterParameter::of(std::string name, std::span<float> values) {
           .store = [values](std::span<const float> from) { std::ranges::copy(from, values.begin()); }};
 }
 
-// ---- Schedule, flight, journal
-
-void OuterSchedule::begin_anew() {
-  origin_step = steps;
-  origin_round = rounds;
-  wait_for_next();
-}
-
-void OuterSchedule::wait_for_next() {
-  if (options.every_time) next_begin = clock.now() + *options.every_time / static_cast<int>(options.fragments);
-}
-
-bool OuterSchedule::is_begin_due(std::uint64_t at_step) const {
-  if (is_finishing) return true;
-  if (options.every_time) return clock.now() >= next_begin;
-  return at_step >= origin_step + (rounds - origin_round + 1) * options.every / options.fragments;
-}
-
-void OuterFlight::wait() {
-  std::optional<Error> failure;
-  for (const Work& work : works) {
-    try {
-      work.wait();
-    } catch (const Error& error) {
-      if (!failure) failure = error;
-    }
-  }
-  works.clear();
-  is_posted = false;
-  if (failure) throw Error(*failure);
-}
-
-void OuterJournal::begin(const Communicator& group) { bytes_before = bytes_sent(group); }
-
-void OuterJournal::add(OuterRound round, const Communicator& group) {
-  round.ranks = group.size();
-  round.bytes = bytes_sent(group) - bytes_before;
-  if (rounds.size() == kMostHistory) rounds.erase(rounds.begin());
-  rounds.push_back(round);
-}
-
-void OuterJournal::end(TimePoint now, const Communicator& group) {
-  OuterRound& last = rounds.back();
-  last.seconds_waited = seconds_of(waited);
-  last.seconds = seconds_of(now - last_end);
-  last.ended_ns = now.time_since_epoch().count();
-  group.log().add(last);
-  last_end = now;
-  waited = {};
-}
-
 // ---- State
 
 OuterLoop::State::State(Communicator group, std::vector<OuterParameter> parameters, const OuterOptions& options)
-    : group_(group.dup()), options_(options), model_(std::move(parameters), options_) {
-  flight_.sent.resize(model_.largest());
-  flight_.received.resize(model_.largest());
-  journal_.last_end = schedule_.clock.now();
-  schedule_.begin_anew();
+    : given_(std::move(group)), group_(given_.dup()), run_(std::move(parameters), options) {
+  run_.journal.last_end = run_.now();
+  run_.journal.enter(run_.journal.last_end);
+  run_.journal.begin(group_);
+  run_.schedule.begin_anew();
   settle();
+  run_.journal.leave(run_.now());
 }
 
 OuterLoop::State::~State() {
   try {
-    flight_.wait();
+    run_.flight.wait();
   } catch (const Error&) {
     // The group had failed, and later calls throw that failure again.
   }
 }
 
-void OuterLoop::State::count_step(double samples) {
-  ++schedule_.steps;
-  for (OuterFragment& fragment : model_.fragments()) fragment.samples += samples;
+void OuterLoop::State::step(double samples) {
+  run_.journal.enter(run_.now());
+  run_.count_step(samples);
+  drive();
+  run_.journal.leave(run_.now());
 }
 
-void OuterLoop::State::drive() {
-  for (bool is_lost = false, is_shrinking = false;;) {
+void OuterLoop::State::finish() {
+  run_.journal.enter(run_.now());
+  run_.schedule.is_finishing = true;
+  drive();
+  run_.journal.leave(run_.now());
+}
+
+void OuterLoop::State::regroup(const Communicator& group) {
+  run_.journal.enter(run_.now());
+  drive(group);
+  run_.journal.leave(run_.now());
+}
+
+void OuterLoop::State::drive(std::optional<Communicator> next) {
+  is_lost_ = false;
+  for (;;) {
     try {
-      if (is_lost) {
-        is_shrinking = true;
-        group_ = group_.shrink(options_.shrink);
-        is_shrinking = false;
-        settle();
-        is_lost = false;
-      }
+      if (next) go_over_to(*next);
+      next.reset();
       return advance();
     } catch (const Error& error) {
-      const bool is_loss = error.kind() == ErrorKind::peer_lost || error.kind() == ErrorKind::deadline_exceeded ||
-                           error.kind() == ErrorKind::aborted || error.kind() == ErrorKind::corrupt_data;
-      if (!options_.go_on || is_shrinking || !is_loss) throw;
-      is_lost = true;
-      leave_calls();
+      is_lost_ = is_loss(error.kind());
+      if (!run_.options.go_on || !is_lost_) throw;
     }
+    leave_calls();
+    next = given_.shrink(run_.options.shrink);
   }
 }
 
-void OuterLoop::State::regroup(Communicator group) {
-  Communicator next = group.dup();  // from here on no rank waits in step()
-  if (!flight_.works.empty()) group_.abort("the outer loop goes on in another group");
+void OuterLoop::State::go_over_to(const Communicator& group) {
+  given_ = group;
+  const Communicator next = given_.dup();  // from here on no rank waits in step()
   leave_calls();
+  run_.journal.move(group_, next);
   group_ = next;
   settle();
-  drive();
 }
 
 // Ends the round if its calls ended well after all, or else leaves it to be posted in another group.
 void OuterLoop::State::leave_calls() {
-  const bool was_posted = flight_.is_posted;
+  if (!run_.flight.works.empty()) group_.abort("the outer loop goes on in another group");
+  const bool was_posted = run_.flight.is_posted;
   try {
-    wait();
+    run_.flight.wait();
   } catch (const Error&) {
     return;
   }
@@ -154,107 +115,74 @@ void OuterLoop::State::leave_calls() {
 
 void OuterLoop::State::advance() {
   for (;;) {
-    if (flight_.is_begun) {
-      if (!flight_.is_posted) post();
-      if (!schedule_.is_end_due()) return;
-      wait();
+    if (run_.flight.is_begun) {
+      if (!run_.flight.is_posted) post();
+      if (!run_.schedule.is_end_due(run_.schedule.steps)) return;
+      run_.flight.wait();
       end_round();
     }
-    if (schedule_.is_finishing && schedule_.rounds_in_agreement >= options_.fragments) {
-      schedule_.is_finishing = false;
-      schedule_.rounds_in_agreement = 0;
-      schedule_.begin_anew();
+    if (run_.schedule.is_finishing && run_.schedule.rounds_in_agreement >= run_.options.fragments) {
+      run_.schedule.is_finishing = false;
+      run_.schedule.rounds_in_agreement = 0;
+      run_.schedule.begin_anew();
     }
-    if (!schedule_.is_begin_due(schedule_.steps)) return;
-    begin_round();
+    if (!run_.schedule.is_begin_due(run_.schedule.steps, run_.schedule.rounds)) return;
+    run_.begin_round(run_.model.optimizer().learning_rate(), group_);
   }
-}
-
-void OuterLoop::State::begin_round() {
-  OuterFragment& fragment = model_.fragments()[schedule_.fragment()];
-  const auto own = std::span(flight_.received).first(fragment.global.size());
-  model_.load_own(fragment, own);
-  for (std::size_t i = 0; i < fragment.deltas; ++i) flight_.sent[i] = fragment.global[i] - own[i];
-  std::ranges::copy(own.subspan(fragment.deltas), std::span(flight_.sent).subspan(fragment.deltas).begin());
-  flight_.weight = options_.is_weighted || fragment.samples == 0 ? fragment.samples : 1;
-  fragment.samples = 0;
-  flight_.feedback = {};
-  flight_.is_begun = true;
-  flight_.is_posted = false;
-  schedule_.begun_at = schedule_.steps;
-  schedule_.wait_for_next();
 }
 
 // In a group that has none of the round's calls yet.
 void OuterLoop::State::post() {
-  OuterFragment& fragment = model_.fragments()[schedule_.fragment()];
-  const TimePoint begin = schedule_.clock.now();
-  journal_.begin(group_);
-  flight_.control = {flight_.weight, schedule_.is_finishing ? 1.0 : 0.0};
-  flight_.works.push_back(group_.all_reduce_async(std::span(flight_.control), {.compression = none()}));
-  CallOptions options{.op = options_.is_weighted ? ReduceOp::premul_sum : ReduceOp::avg,
-                      .premul_factor = flight_.weight,
-                      .compression = none(),
-                      .log_name = fmt::format("outer round {} fragment {}", schedule_.rounds, schedule_.fragment())};
+  OuterFragment& fragment = run_.fragment();
+  run_.flight.control = {run_.flight.weight, run_.schedule.is_finishing ? 1.0 : 0.0};
+  add_rate(run_.flight.control, run_.flight.rate);
+  run_.flight.works.push_back(group_.all_reduce_async(std::span(run_.flight.control), {.compression = none()}));
+  CallOptions options{
+      .op = run_.options.is_weighted ? ReduceOp::premul_sum : ReduceOp::avg,
+      .premul_factor = run_.flight.weight,
+      .compression = none(),
+      .log_name = fmt::format("outer round {} fragment {}", run_.schedule.rounds, run_.schedule.fragment())};
   const auto send = [&](std::size_t first, std::size_t count) {
     if (count == 0) return;
-    flight_.works.push_back(
-        group_.all_reduce_async(&flight_.sent[first], &flight_.received[first], count, DataType::float32, options));
+    run_.flight.works.push_back(group_.all_reduce_async(&run_.flight.sent[first], &run_.flight.received[first], count,
+                                                        DataType::float32, options));
   };
-  send(fragment.deltas, fragment.global.size() - fragment.deltas);
-  options.compression = options_.compression;
+  const std::size_t deltas = run_.model.is_averaging(run_.flight.rate) ? 0 : fragment.deltas;
+  send(deltas, fragment.global.size() - deltas);
+  options.compression = run_.options.compression;
   if (fragment.residual.size() > 0) {
-    if (flight_.feedback.is_none()) {
-      flight_.feedback = ErrorFeedback(fragment.deltas, schedule_.rounds);
-      fragment.residual.read(flight_.feedback.residual(), static_cast<float>(options_.error_decay));
+    if (run_.flight.feedback.is_none()) {
+      run_.flight.feedback = ErrorFeedback(fragment.deltas, run_.schedule.rounds);
+      fragment.residual.read(run_.flight.feedback.residual(), static_cast<float>(run_.options.error_decay));
     }
-    options.error_feedback = flight_.feedback;
+    options.error_feedback = run_.flight.feedback;
   }
-  send(0, fragment.deltas);
-  flight_.is_posted = true;
-  journal_.waited += schedule_.clock.now() - begin;
-}
-
-void OuterLoop::State::wait() {
-  const TimePoint begin = schedule_.clock.now();
-  flight_.wait();
-  journal_.waited += schedule_.clock.now() - begin;
+  send(0, deltas);
+  run_.flight.is_posted = true;
 }
 
 void OuterLoop::State::end_round() {
-  OuterFragment& fragment = model_.fragments()[schedule_.fragment()];
-  const TimePoint begin = schedule_.clock.now();
-  const auto average = std::span(flight_.received).first(fragment.global.size());
-  flight_.was_idle = flight_.control[0] == 0;
-  if (options_.is_weighted && !flight_.was_idle) {
-    const auto share = static_cast<float>(1 / flight_.control[0]);
+  OuterFragment& fragment = run_.fragment();
+  const auto average = std::span(run_.flight.received).first(fragment.global.size());
+  if (!equal_rates(std::span(run_.flight.control).subspan(2), group_.size())) {
+    run_.flight.feedback = {};
+    throw Error(
+        {.kind = ErrorKind::invalid_argument,
+         .message = fmt::format("QCCL rank {}, group '{}': outer loop: the ranks' outer optimizers have different "
+                                "rates; this rank's is {}",
+                                group_.rank(), group_.name(), run_.flight.rate),
+         .rank = group_.rank()});
+  }
+  run_.flight.was_idle = run_.flight.control[0] == 0;
+  if (run_.options.is_weighted && !run_.flight.was_idle) {
+    const auto share = static_cast<float>(1 / run_.flight.control[0]);
     for (float& x : average) x *= share;
   }
-  if (!flight_.was_idle) model_.step_global(schedule_.fragment(), average);
-  const bool is_agreed = flight_.control[1] == group_.size();
-  schedule_.rounds_in_agreement = is_agreed ? schedule_.rounds_in_agreement + 1 : 0;
-  note_and_blend();
-  journal_.waited += schedule_.clock.now() - begin;
-  journal_.end(schedule_.clock.now(), group_);
-}
-
-// The end of a round whose global values are here.
-void OuterLoop::State::note_and_blend() {
-  OuterFragment& fragment = model_.fragments()[schedule_.fragment()];
-  OuterRound round{.round = schedule_.rounds,
-                   .fragment = schedule_.fragment(),
-                   .step = schedule_.steps,
-                   .delta_norm = norm_of(std::span(flight_.sent).first(fragment.deltas))};
-  if (!flight_.feedback.is_none() && !flight_.was_idle) {
-    fragment.residual.write(flight_.feedback.residual());
-    round.residual_norm = norm_of(flight_.feedback.residual());
-  }
-  journal_.add(round, group_);
-  // The delta is no longer needed.
-  model_.blend(fragment, schedule_.is_finishing ? 0.0F : static_cast<float>(options_.blend), flight_.sent);
-  ++schedule_.rounds;
-  flight_.is_begun = false;
-  flight_.feedback = {};
+  if (!run_.flight.was_idle) run_.model.step_global(run_.schedule.fragment(), run_.flight.rate, average);
+  const bool is_agreed = run_.flight.control[1] == group_.size();
+  run_.schedule.rounds_in_agreement = is_agreed ? run_.schedule.rounds_in_agreement + 1 : 0;
+  run_.note_and_blend(group_);
+  run_.journal.end(run_.now(), group_);
 }
 
 // ---- OuterLoop
@@ -264,34 +192,30 @@ OuterLoop::OuterLoop(Communicator group, std::vector<OuterParameter> parameters,
 OuterLoop::~OuterLoop() = default;
 OuterLoop::OuterLoop(OuterLoop&&) noexcept = default;
 
-void OuterLoop::step(double samples) {
-  state_->count_step(samples);
-  state_->drive();
-}
-void OuterLoop::finish() {
-  state_->begin_finish();
-  state_->drive();
-}
-void OuterLoop::regroup(Communicator group) { state_->regroup(std::move(group)); }
+void OuterLoop::step(double samples) { state_->step(samples); }
+void OuterLoop::finish() { state_->finish(); }
+void OuterLoop::regroup(Communicator group) { state_->regroup(group); }
 const Communicator& OuterLoop::group() const { return state_->group(); }
-std::size_t OuterLoop::fragments() const { return state_->model().fragments().size(); }
+std::size_t OuterLoop::fragments() const { return state_->run().model.fragments().size(); }
 const std::vector<std::size_t>& OuterLoop::members(std::size_t fragment) const {
-  return state_->model().fragments().at(fragment).members;
+  return state_->run().model.fragments().at(fragment).members;
 }
 std::span<const float> OuterLoop::global(std::size_t fragment) const {
-  return state_->model().fragments().at(fragment).global;
+  return state_->run().model.fragments().at(fragment).global;
 }
 std::vector<float> OuterLoop::residual(std::size_t fragment) const {
-  const Residual& own = state_->model().fragments().at(fragment).residual;
+  const Residual& own = state_->run().model.fragments().at(fragment).residual;
   std::vector<float> values(own.size());
   own.read(values, 1);
   return values;
 }
-bool OuterLoop::begins_round() const { return state_->schedule().is_begin_due(state_->schedule().steps + 1); }
-std::uint64_t OuterLoop::rounds() const { return state_->schedule().rounds; }
-std::uint64_t OuterLoop::steps() const { return state_->schedule().steps; }
-const std::vector<OuterRound>& OuterLoop::history() const { return state_->history(); }
-std::vector<std::byte> OuterLoop::save() const { return state_->save(); }
+bool OuterLoop::begins_round() const { return state_->run().begins_round(); }
+bool OuterLoop::is_lost() const { return state_->is_lost(); }
+void OuterLoop::begin_waiting() { state_->begin_waiting(); }
+std::uint64_t OuterLoop::rounds() const { return state_->run().schedule.rounds; }
+std::uint64_t OuterLoop::steps() const { return state_->run().schedule.steps; }
+const std::vector<OuterRound>& OuterLoop::history() const { return state_->run().journal.rounds; }
+std::vector<std::byte> OuterLoop::save() const { return state_->run().save(); }
 void OuterLoop::load(std::span<const std::byte> saved, bool is_own) { state_->load(saved, is_own); }
 
 }  // namespace qccl::train

@@ -50,7 +50,7 @@ OuterModel::OuterModel(std::vector<OuterParameter> parameters, const OuterOption
     for (const std::size_t member : members) {
       fragment.begins.push_back(count);
       count += parameters_[member].count;
-      if (!parameters_[member].is_averaged && !is_averaging()) fragment.deltas = count;
+      if (!parameters_[member].is_averaged) fragment.deltas = count;
     }
     fragment.members = std::move(members);
     fragment.global.resize(count);
@@ -60,17 +60,16 @@ OuterModel::OuterModel(std::vector<OuterParameter> parameters, const OuterOption
     load_own(fragment, fragment.global);
     largest_ = std::max(largest_, count);
   }
+  settings_ = make_settings();
 }
 
-// The models themselves are then averaged: exact, where deltas would be rounded.
-bool OuterModel::is_averaging() const {
+bool OuterModel::is_averaging(double rate) const {
   const auto* sgd = dynamic_cast<const OuterSgd*>(optimizer_.get());
-  return options_.compression.is_none() && sgd != nullptr && sgd->options().learning_rate == 1 &&
-         sgd->options().momentum == 0;
+  return options_.compression.is_none() && sgd != nullptr && sgd->options().momentum == 0 && rate == 1;
 }
 
-std::uint64_t OuterModel::settings() const {
-  std::uint64_t all = digest(options_.compression.to_string());
+std::uint64_t OuterModel::make_settings() const {
+  std::uint64_t all = digest(optimizer_->settings(), digest(options_.compression.to_string()));
   const std::uint64_t numbers[] = {options_.every_time ? 0 : options_.every,
                                    options_.every_time ? 1u : 0u,
                                    options_.fragments,
@@ -96,13 +95,23 @@ void OuterModel::load_own(const OuterFragment& fragment, std::span<float> to) co
   }
 }
 
-void OuterModel::step_global(std::size_t index, std::span<const float> average) {
+void OuterModel::take_sent(const OuterFragment& fragment, double rate, std::span<const float> own,
+                           std::span<float> sent) const {
+  const std::size_t deltas = is_averaging(rate) ? 0 : fragment.deltas;
+  for (std::size_t i = 0; i < deltas; ++i) sent[i] = fragment.global[i] - own[i];
+  std::ranges::copy(own.subspan(deltas), sent.subspan(deltas).begin());
+}
+
+void OuterModel::step_global(std::size_t index, double rate, std::span<float> average) {
   OuterFragment& fragment = fragments_[index];
   const auto global = std::span(fragment.global);
-  if (fragment.deltas > 0) {
-    optimizer_->step(index, global.first(fragment.deltas), average.first(fragment.deltas));
+  std::size_t stepped = fragment.deltas;
+  if (is_averaging(rate)) {
+    if (is_averaging(optimizer_->learning_rate())) stepped = 0;
+    for (std::size_t i = 0; i < stepped; ++i) average[i] = global[i] - average[i];
   }
-  std::ranges::copy(average.subspan(fragment.deltas), global.subspan(fragment.deltas).begin());
+  if (stepped > 0) optimizer_->step(index, global.first(stepped), average.first(stepped));
+  std::ranges::copy(average.subspan(stepped), global.subspan(stepped).begin());
 }
 
 void OuterModel::blend(const OuterFragment& fragment, float kept, std::span<float> scratch) const {

@@ -16,22 +16,28 @@ class OuterModel {
   OuterOptimizer& optimizer() const { return *optimizer_; }
   std::size_t largest() const { return largest_; }  // number of values
   // A digest of what must be equal on all ranks.
-  std::uint64_t settings() const;
+  std::uint64_t settings() const { return settings_; }
+  // Whether a step at this rate makes the global model the average of the models. They are then sent themselves: exact,
+  // where deltas would be rounded.
+  bool is_averaging(double rate) const;
 
   void load_own(const OuterFragment& fragment, std::span<float> to) const;
-  // Steps the global values by the average of the deltas; averaged values replace them.
-  void step_global(std::size_t fragment, std::span<const float> average);
+  // What a rank sends in a round that begins at this rate: own values, or where it is not averaging, deltas.
+  void take_sent(const OuterFragment& fragment, double rate, std::span<const float> own, std::span<float> sent) const;
+  // Steps the global values by the average of what was sent in a round that began at this rate; overwrites it.
+  void step_global(std::size_t fragment, double rate, std::span<float> average);
   // Own values = kept x own values + (1 - kept) x global values. `scratch` has as many values as any parameter.
   void blend(const OuterFragment& fragment, float kept, std::span<float> scratch) const;
 
  private:
-  bool is_averaging() const;
+  std::uint64_t make_settings() const;
 
   const std::vector<OuterParameter> parameters_;
   const OuterOptions options_;
   std::shared_ptr<OuterOptimizer> optimizer_;
   std::vector<OuterFragment> fragments_;
   std::size_t largest_ = 0;
+  std::uint64_t settings_ = 0;
 };
 
 }  // namespace qccl::train

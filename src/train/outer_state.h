@@ -3,6 +3,7 @@
 // it is called again in another group, and goes on where it was.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "base/clock.h"
@@ -24,8 +25,9 @@ struct OuterSchedule {
 
   void begin_anew();
   void wait_for_next();
-  bool is_begin_due(std::uint64_t at_step) const;
-  bool is_end_due() const { return is_finishing || steps >= begun_at + options.delay; }
+  // `ended`: so many rounds will have ended before.
+  bool is_begin_due(std::uint64_t at_step, std::uint64_t ended) const;
+  bool is_end_due(std::uint64_t at_step) const { return is_finishing || at_step >= begun_at + options.delay; }
   std::size_t fragment() const { return rounds % options.fragments; }
 };
 
@@ -34,9 +36,11 @@ struct OuterFlight {
   bool is_begun = false, is_posted = false;
   // No rank had trained the fragment of the last round: it changed neither the global model nor residuals.
   bool was_idle = false;
-  double weight = 1;  // of this rank's delta; 0 if it has not trained
+  double weight = 1;      // of this rank's delta; 0 if it has not trained
+  double rate = 0;        // the optimizer's, when the round began
+  double delta_norm = 0;  // of this rank
   std::vector<float> sent, received;
-  std::vector<double> control;  // summed over the ranks: weight, ranks in finish()
+  std::vector<double> control;  // summed over the ranks: weight, ranks in finish(), then see equal_rates()
   ErrorFeedback feedback;
   std::vector<Work> works;
 
@@ -46,15 +50,55 @@ struct OuterFlight {
 
 // What rounds cost, for OuterLoop::history().
 struct OuterJournal {
-  std::uint64_t bytes_before = 0;
-  Nanoseconds waited{};
+  std::uint64_t bytes_before = 0;    // of the group's context, when the round began
+  std::optional<TimePoint> entered;  // since then this rank has not trained
+  Nanoseconds waited{};              // before that, since the end of the last round
   TimePoint last_end{};
   std::vector<OuterRound> rounds;
 
+  void enter(TimePoint now) { entered = entered.value_or(now); }
+  void leave(TimePoint now);
   void begin(const Communicator& group);
+  // Counts on in a group that may be of another context.
+  void move(const Communicator& from, const Communicator& to);
   void add(OuterRound round, const Communicator& group);
   // Completes the last round, and adds it to the log.
   void end(TimePoint now, const Communicator& group);
+};
+
+// All that a rank has of an OuterLoop, besides the group.
+struct OuterRun {
+  OuterRun(std::vector<OuterParameter> parameters, const OuterOptions& options);
+
+  const OuterOptions options;
+  OuterModel model;
+  OuterSchedule schedule{options};
+  OuterFlight flight;
+  OuterJournal journal;
+
+  TimePoint now() const { return schedule.clock.now(); }
+  // That of the round in flight, else of the next one.
+  OuterFragment& fragment() { return model.fragments()[schedule.fragment()]; }
+  void count_step(double samples);
+  bool begins_round() const;
+  void begin_round(double rate, const Communicator& group);
+  // The end of a round whose global values are here.
+  void note_and_blend(const Communicator& group);
+
+  // ---- outer_saved.cc
+  std::vector<std::byte> save() const;
+  void load(std::span<const std::byte> saved, bool is_own, const Communicator& group);
+  // Leaves the state of a rank that has not moved from the global model.
+  void forget_training();
+  void note_delta();
+};
+
+// Who gives values to whom.
+struct OuterHandover {
+  int source = 0;
+  std::vector<int> takers;  // ranks
+
+  bool is_taker(int rank) const { return std::ranges::find(takers, rank) != takers.end(); }
 };
 
 class OuterLoop::State {
@@ -62,42 +106,37 @@ class OuterLoop::State {
   State(Communicator group, std::vector<OuterParameter> parameters, const OuterOptions& options);
   ~State();
 
-  // Does what is due, and with OuterOptions::go_on goes on after losses.
-  void drive();
-  void count_step(double samples);
-  void begin_finish() { schedule_.is_finishing = true; }
-  void regroup(Communicator group);
+  void step(double samples);
+  void finish();
+  void regroup(const Communicator& group);
+  void begin_waiting() { run_.journal.enter(run_.now()); }
 
+  bool is_lost() const { return is_lost_; }
   const Communicator& group() const { return group_; }
-  const OuterModel& model() const { return model_; }
-  const OuterSchedule& schedule() const { return schedule_; }
-  const std::vector<OuterRound>& history() const { return journal_.rounds; }
-
-  std::vector<std::byte> save() const;
-  void load(std::span<const std::byte> saved, bool is_own);
+  const OuterRun& run() const { return run_; }
+  void load(std::span<const std::byte> saved, bool is_own) { run_.load(saved, is_own, group_); }
 
  private:
+  // Does what is due, first going over to the group `next`; with OuterOptions::go_on goes on after losses.
+  void drive(std::optional<Communicator> next = {});
+  void go_over_to(const Communicator& group);
   void advance();
-  void begin_round();
   void post();
-  void wait();
   void leave_calls();
   void end_round();
-  void note_and_blend();
 
   // ---- membership (outer_membership.cc)
   void settle();
-  void take_over(std::size_t fragment, int source, bool is_taking);
-  void take_over_all(int source, bool is_taking);
+  void take_over(std::size_t fragment, const OuterHandover& handover);
+  void take_over_all(const OuterHandover& handover);
+  void hand_over(std::span<std::byte> data, const OuterHandover& handover);
   void end_missed_round();
 
-  Communicator group_;
-  const OuterOptions options_;
-  OuterModel model_;
-  OuterSchedule schedule_{options_};
-  OuterFlight flight_;
-  OuterJournal journal_;
+  Communicator given_;  // which a loss shrinks: all ranks then shrink the same group, in whichever call they are
+  Communicator group_;  // its dup
+  OuterRun run_;
   bool lacks_state_ = true;  // the global model is still to be taken over
+  bool is_lost_ = false;
 };
 
 }  // namespace qccl::train

@@ -51,6 +51,10 @@ class PythonOptimizer final : public train::OuterOptimizer {
     const auto count = static_cast<std::int64_t>(global.size());
     methods_.attr("step")(fragment, view_of(global, count), view_of(gradient, count));
   }
+  std::string settings() const override {
+    const py::gil_scoped_acquire acquired;
+    return methods_.attr("settings").cast<std::string>();
+  }
   std::vector<std::byte> save(std::size_t fragment) const override {
     const py::gil_scoped_acquire acquired;
     const auto saved = methods_.attr("save")(fragment).cast<std::string>();
@@ -106,9 +110,13 @@ class TorchOuterLoop {
   void step(double samples) { loop_->step(samples); }
   void finish() { loop_->finish(); }
   void regroup(const BackendPointer& backend) { loop_->regroup(own(backend).communicator()); }
+  // 0 if the optimizer is Python's.
+  double learning_rate() const { return sgd_ ? sgd_->learning_rate() : 0; }
   void set_learning_rate(double rate) {
     if (sgd_) sgd_->set_learning_rate(rate);
   }
+  void begin_waiting() { loop_->begin_waiting(); }
+  bool is_lost() const { return loop_->is_lost(); }
   std::size_t fragments() const { return loop_->fragments(); }
   bool begins_round() const { return loop_->begins_round(); }
   std::uint64_t rounds() const { return loop_->rounds(); }
@@ -178,7 +186,9 @@ void bind_outer(py::module_& module) {
       .def("step", &TorchOuterLoop::step, Released())
       .def("finish", &TorchOuterLoop::finish, Released())
       .def("regroup", &TorchOuterLoop::regroup, Released())
-      .def("set_learning_rate", &TorchOuterLoop::set_learning_rate)
+      .def_property("learning_rate", &TorchOuterLoop::learning_rate, &TorchOuterLoop::set_learning_rate)
+      .def("begin_waiting", &TorchOuterLoop::begin_waiting)
+      .def_property_readonly("is_lost", &TorchOuterLoop::is_lost)
       .def_property_readonly("fragments", &TorchOuterLoop::fragments)
       .def_property_readonly("begins_round", &TorchOuterLoop::begins_round)
       .def_property_readonly("rounds", &TorchOuterLoop::rounds)

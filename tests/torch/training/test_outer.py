@@ -5,6 +5,7 @@ import signal
 import warnings
 from datetime import timedelta
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -29,8 +30,9 @@ class Small(torch.nn.Module):
 class Training:
     """Batches are a function of rank and step."""
 
-    def __init__(self, rank, dtype=torch.float32, **arguments):
+    def __init__(self, rank, dtype=torch.float32, halves_rate=False, **arguments):
         torch.manual_seed(rank)
+        self.halves_rate = halves_rate
         self.rank, self.dtype, self.step = rank, dtype, 0
         self.model = Small(dtype)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
@@ -45,6 +47,8 @@ class Training:
             loss.backward()
             self.optimizer.step()
             self.step += 1
+            if self.halves_rate and self.step == 5:
+                self.outer.outer_optimizer.param_groups[0]["lr"] = 0.35
             self.outer.step()
 
     def values(self):
@@ -67,7 +71,7 @@ STREAMING = {"every": 6, "fragments": 2, "delay": 2, "blend": 0.5, "compression"
         {"every": 5},
         STREAMING,
         {**STREAMING, "outer_optimizer": lambda p: torch.optim.Adam(p, lr=0.01)},
-        {"every": 5, "compression": "topk:density=0.05", "error_decay": 0.95, "bfloat16_residual": True,
+        {"every": 5, "compression": "topk:density=0.05,values=int2", "error_decay": 0.95, "bfloat16_residual": True,
          "outer_optimizer": lambda p: torch.optim.SGD(p, lr=1.0)},
     ],
     ids=["diloco", "streaming", "other optimizer", "sparseloco"],
@@ -114,7 +118,7 @@ def test_every_step_with_a_rate_of_1_and_no_momentum_is_parameter_averaging_to_t
 @pytest.mark.parametrize("make", [None, lambda p: torch.optim.Adam(p, lr=0.01)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("cut", [7, 9, 10])
 def test_a_run_that_was_saved_and_resumed_has_the_same_bits(make, cut):
-    arguments = {**STREAMING, "outer_optimizer": make}
+    arguments = {**STREAMING, "outer_optimizer": make, "halves_rate": make is None}
 
     def body(rank):
         whole = Training(rank, **arguments)
@@ -126,6 +130,8 @@ def test_a_run_that_was_saved_and_resumed_has_the_same_bits(make, cut):
         second.rank, second.step = rank, cut
         for part, state in zip((second.model, second.optimizer, second.outer), saved, strict=True):
             part.load_state_dict(state)
+        if make is None:
+            assert second.outer.outer_optimizer.param_groups[0]["lr"] == 0.35
         second.run(20)
         whole.outer.finish()
         second.outer.finish()
@@ -155,7 +161,7 @@ def test_survivors_of_a_kill_finish_the_round(tmp_path):
 @pytest.mark.parametrize("make", [None, lambda p: torch.optim.Adam(p, lr=0.01)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("cut", [8, 9, 10], ids=["between rounds", "in the step that began one", "round in flight"])
 def test_a_rank_that_joins_gets_the_global_model_and_the_outer_state(make, cut, tmp_path):
-    arguments = {**STREAMING, "outer_optimizer": make}
+    arguments = {**STREAMING, "outer_optimizer": make, "halves_rate": make is None}
 
     def body(rank):
         shared = dist.FileStore(str(tmp_path / "doors"), -1)
@@ -172,6 +178,8 @@ def test_a_rank_that_joins_gets_the_global_model_and_the_outer_state(make, cut, 
             qccl.join(",".join(shared.get(f"{member}").decode() for member in range(2)), timeout=TIMEOUT)
             training = Training(rank, **arguments)
             training.step = training.outer.steps
+            if make is None:
+                assert training.outer.outer_optimizer.param_groups[0]["lr"] == 0.35
             values = training.model.state_dict()
             assert all(torch.equal(values[name], each) for name, each in training.outer.global_state().items())
         assert training.step == cut and dist.get_world_size() == 3
@@ -233,9 +241,58 @@ def test_wrong_arguments_are_named():
             ({"every": 8, "fragments": 2, "delay": 5}, "delay of 5"),
             ({"buffers": "drop"}, "drop"),
             ({"compression": "int:bits=99"}, "99"),
+            ({"every": 0}, "every must be at least 1"),
+            ({"every": timedelta()}, "every must be positive"),
+            ({"fragments": 0}, "fragments must be at least 1"),
+            ({"delay": -1}, "delay must be at least 0"),
             ({"every": 8 + rank}, "other options"),
+            ({"outer_optimizer": lambda p: torch.optim.SGD(p, lr=0.5 + 0.1 * rank)}, "other options.*optimizer"),
+            ({"outer_optimizer": lambda p: torch.optim.Adam(p, lr=0.5 + 0.1 * rank)}, "other options.*optimizer"),
         ]:
             with pytest.raises(ValueError, match=text):
                 qccl.outer.OuterLoop(Small(), **wrong)
+        for name in ("every", "fragments", "delay"):
+            with pytest.raises(TypeError, match=f"{name} is an integer.*, not 2.0"):
+                qccl.outer.OuterLoop(Small(), **{name: 2.0})
 
     run_ranks(body, 2)
+
+
+def test_numbers_of_steps_may_be_of_any_integer_type():
+    def body(rank):
+        training = Training(rank, every=numpy.int64(6), fragments=numpy.int32(2), delay=torch.tensor(1))
+        begins = []
+        for step in range(12):
+            begins.append(training.outer.begins_round)
+            training.run(step + 1)
+        assert [step for step, is_begin in enumerate(begins, start=1) if is_begin] == [3, 6, 9, 12]
+
+    run_ranks(body, 2)
+
+
+def test_rate_that_differs_between_ranks_is_named_on_all_of_them():
+    def body(rank):
+        outer = qccl.outer.OuterLoop(Small(), every=2)
+        if rank == 1:
+            outer.outer_optimizer.param_groups[0]["lr"] = 0.1
+        outer.step()
+        with pytest.raises(ValueError, match=f"different rates; this rank's is {0.1 if rank else 0.7}"):
+            outer.step()
+
+    run_ranks(body, 2)
+
+
+def test_an_error_that_is_no_loss_is_raised():
+    class Loop:
+        is_lost = False
+
+        def step(self, samples):
+            raise dist.DistBackendError("no memory")
+
+    def body(rank):
+        outer = qccl.outer.OuterLoop(Small(), every=2, outer_optimizer=torch.optim.Adam)
+        outer._loop = Loop()
+        with pytest.raises(dist.DistBackendError, match="no memory"):
+            outer.step()
+
+    run_ranks(body, 1)

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "support/error_of.h"
 #include "support/transports.h"
+#include "threads/outer/trained_model.h"
 #include "train/outer_fragment.h"
 
 namespace qccl::testing {
@@ -17,50 +17,13 @@ namespace {
 using train::OuterLoop;
 using train::OuterOptions;
 using train::OuterParameter;
-using train::OuterSgd;
 
 class Outer : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Outer, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// Four layers that move at random; the movement is a function of rank and step.
-struct Model {
-  std::vector<std::vector<float>> values;
-
-  explicit Model(int rank) {
-    for (const std::size_t size : {9000, 70, 5000, 1}) values.emplace_back(size, static_cast<float>(rank) + 0.5F);
-  }
-  std::vector<OuterParameter> parameters() {
-    std::vector<OuterParameter> list;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      list.push_back(OuterParameter::of("block." + std::to_string(i) + ".weight", values[i]));
-    }
-    return list;
-  }
-  void train(int rank, int step) {
-    std::mt19937 random(static_cast<unsigned>(1000 * step + rank));
-    std::normal_distribution<float> normal;
-    for (auto& layer : values) {
-      for (float& x : layer) x += 0.01F * normal(random);
-    }
-  }
-};
-
-void expect_same_bits(Communicator& comm, const OuterLoop& outer) {
-  for (std::size_t fragment = 0; fragment < outer.fragments(); ++fragment) {
-    const std::span<const float> global = outer.global(fragment);
-    std::vector<float> first(global.begin(), global.end());
-    comm.broadcast(first);
-    EXPECT_EQ(std::memcmp(first.data(), global.data(), global.size_bytes()), 0) << "fragment " << fragment;
-  }
-}
-
-std::shared_ptr<OuterSgd> averaging() {
-  return std::make_shared<OuterSgd>(train::OuterSgdOptions{.learning_rate = 1, .momentum = 0});
-}
-
 std::vector<std::vector<float>> values_after(Communicator& comm, const OuterOptions& options, int steps,
                                              bool finishes = true) {
-  Model own(comm.rank());
+  TrainedModel own(comm.rank());
   OuterLoop outer(comm, own.parameters(), options);
   for (int step = 0; step < steps; ++step) {
     own.train(comm.rank(), step);
@@ -73,7 +36,7 @@ std::vector<std::vector<float>> values_after(Communicator& comm, const OuterOpti
 
 TEST_P(Outer, every_step_with_a_rate_of_1_and_no_momentum_is_parameter_averaging_to_the_bit) {
   expect_success(3, [](Communicator& comm) {
-    Model own(comm.rank()), reference(0);
+    TrainedModel own(comm.rank()), reference(0);
     OuterLoop outer(comm, own.parameters(), {.every = 1, .optimizer = averaging()});
     EXPECT_EQ(own.values, reference.values);  // rank 0's
     for (int step = 0; step < 20; ++step) {
@@ -95,7 +58,7 @@ TEST_P(Outer, every_step_with_a_rate_of_1_and_no_momentum_is_parameter_averaging
 
 TEST_P(Outer, global_model_has_the_same_bits_after_every_round) {
   expect_success(3, [](Communicator& comm) {
-    Model own(comm.rank());
+    TrainedModel own(comm.rank());
     OuterLoop outer(comm, own.parameters(),
                     {.every = 8, .fragments = 3, .delay = 2, .blend = 0.5, .compression = block_int({.bits = 4})});
     for (int step = 0; step < 60; ++step) {
@@ -108,21 +71,6 @@ TEST_P(Outer, global_model_has_the_same_bits_after_every_round) {
     const std::vector<float> end = own.values[0];
     comm.broadcast(own.values[0]);
     EXPECT_EQ(own.values[0], end);
-  });
-}
-
-TEST_P(Outer, says_before_a_step_whether_it_begins_a_round) {
-  expect_success(2, [](Communicator& comm) {
-    Model own(comm.rank());
-    OuterLoop outer(comm, own.parameters(), {.every = 8, .fragments = 3});
-    for (int step = 0; step < 20; ++step) {
-      const bool begins = outer.begins_round();
-      const std::uint64_t before = outer.rounds();
-      own.train(comm.rank(), step);
-      outer.step();
-      EXPECT_EQ(outer.rounds(), before + (begins ? 1 : 0)) << step;  // it ends in the same step
-    }
-    EXPECT_EQ(outer.rounds(), 7u);
   });
 }
 
@@ -179,7 +127,7 @@ TEST_P(Outer, two_bits_of_h4_hold_back_half_a_delta_where_those_of_int_hold_back
   const auto held_back = [this](const Compression& compression) {
     double ratio = 0;
     expect_success(4, [&](Communicator& comm) {
-      Model own(comm.rank());
+      TrainedModel own(comm.rank());
       OuterLoop outer(comm, own.parameters(), {.every = 1, .compression = compression, .optimizer = averaging()});
       for (int step = 0; step < 30; ++step) {
         own.train(comm.rank(), step);
@@ -223,7 +171,7 @@ TEST_P(Outer, deltas_count_by_samples_where_that_is_asked_for) {
 
 TEST_P(Outer, ranks_that_synchronise_by_time_make_different_numbers_of_steps) {
   expect_success(2, [](Communicator& comm) {
-    Model own(comm.rank());
+    TrainedModel own(comm.rank());
     OuterLoop outer(comm, own.parameters(), {.every_time = Milliseconds(20), .fragments = 2, .is_weighted = true});
     const int steps = comm.rank() == 0 ? 200 : 777;
     for (int step = 0; step < steps; ++step) {
@@ -257,7 +205,7 @@ TEST_P(Outer, state_that_was_saved_and_loaded_gives_the_same_bits_even_in_the_mi
     expect_success(2, [&](Communicator& comm) {
       const auto expected = values_after(comm, options, 30);
       std::vector<std::byte> saved;
-      Model own(comm.rank());
+      TrainedModel own(comm.rank());
       {
         OuterLoop outer(comm, own.parameters(), options);
         for (int step = 0; step < end_of_first; ++step) {
@@ -266,7 +214,7 @@ TEST_P(Outer, state_that_was_saved_and_loaded_gives_the_same_bits_even_in_the_mi
         }
         saved = outer.save();
       }
-      Model later(comm.rank());
+      TrainedModel later(comm.rank());
       OuterLoop outer(comm, later.parameters(), options);
       later.values = own.values;
       outer.load(saved);
@@ -282,10 +230,76 @@ TEST_P(Outer, state_that_was_saved_and_loaded_gives_the_same_bits_even_in_the_mi
   }
 }
 
+// One value: a round that began with 3 and 9 is in flight.
+TEST_P(Outer, additional_ranks_that_load_the_state_of_another_one_send_nothing_twice) {
+  const OuterOptions options{.every = 4, .delay = 2, .optimizer = averaging()};
+  for (const bool is_compressed : {false, true}) {
+    std::vector<std::byte> saved[2];
+    OuterOptions used = options;
+    if (is_compressed) used.compression = block_int({.bits = 4});
+    const auto train = [](OuterLoop& outer, Communicator& comm, std::vector<float>& own, int steps) {
+      for (int step = 0; step < steps; ++step) {
+        own[0] += comm.rank() == 0 ? 1.0F : 3.0F;
+        outer.step();
+      }
+    };
+    expect_success(2, [&](Communicator& comm) {
+      std::vector<float> own(1, 0.0F);
+      OuterLoop outer(comm, {OuterParameter::of("x", own)}, used);
+      train(outer, comm, own, 5);
+      saved[comm.rank()] = outer.save();
+    });
+    expect_success(3, [&](Communicator& comm) {
+      const bool is_additional = comm.rank() == 2;
+      std::vector<float> own(1, -1.0F);
+      OuterLoop outer(comm, {OuterParameter::of("x", own)}, used);
+      if (!is_additional) own[0] = comm.rank() == 0 ? 5.0F : 15.0F;
+      outer.load(saved[is_additional ? 0 : comm.rank()], !is_additional);
+      if (is_additional) EXPECT_EQ(own[0], 0.0F);
+      train(outer, comm, own, 1);
+      EXPECT_NEAR(outer.global(0)[0], (4.0F + 12.0F + 0.0F) / 3, is_compressed ? 0.2 : 1e-6);
+      outer.finish();
+      expect_same_bits(comm, outer);
+    });
+  }
+}
+
+TEST_P(Outer, fewer_ranks_go_on_from_their_saved_states) {
+  const OuterOptions options{.every = 6, .fragments = 2, .delay = 2, .compression = block_int({.bits = 4})};
+  for (const int cut : {7, 10}) {  // 7: a round is in flight
+    std::vector<std::byte> saved[3];
+    std::vector<std::vector<float>> values[3];
+    expect_success(3, [&](Communicator& comm) {
+      TrainedModel own(comm.rank());
+      OuterLoop outer(comm, own.parameters(), options);
+      for (int step = 0; step < cut; ++step) {
+        own.train(comm.rank(), step);
+        outer.step();
+      }
+      saved[comm.rank()] = outer.save();
+      values[comm.rank()] = own.values;
+    });
+    expect_success(2, [&](Communicator& comm) {
+      TrainedModel own(comm.rank());
+      OuterLoop outer(comm, own.parameters(), options);
+      own.values = values[comm.rank() + 1];
+      outer.load(saved[comm.rank() + 1]);
+      expect_same_bits(comm, outer);
+      for (int step = cut; step < 20; ++step) {
+        own.train(comm.rank() + 1, step);
+        outer.step();
+      }
+      outer.finish();
+      expect_same_bits(comm, outer);
+      EXPECT_EQ(outer.history().back().ranks, 2);
+    });
+  }
+}
+
 TEST_P(Outer, ranks_that_live_end_the_round_in_which_one_is_lost) {
   for (const int lost_after : {3, 4, 5, 9}) {
     expect_success(3, [&](Communicator& comm) {
-      Model own(comm.rank());
+      TrainedModel own(comm.rank());
       OuterLoop outer(comm, own.parameters(),
                       {.every = 4, .fragments = 2, .delay = 1, .compression = block_int({.bits = 4})});
       for (int step = 0; step < 24; ++step) {
@@ -305,7 +319,7 @@ TEST_P(Outer, ranks_that_live_end_the_round_in_which_one_is_lost) {
 TEST_P(Outer, a_rank_that_joins_gets_the_global_model_and_the_optimizer) {
   expect_success(3, [](Communicator& comm) {
     const OuterOptions options{.every = 4, .fragments = 2, .delay = 1, .compression = block_int({.bits = 4})};
-    Model own(comm.rank());
+    TrainedModel own(comm.rank());
     auto members = comm.split(comm.rank() < 2 ? 0 : -1);
     std::optional<OuterLoop> outer;
     if (members) {
@@ -331,7 +345,7 @@ TEST_P(Outer, a_rank_that_joins_gets_the_global_model_and_the_optimizer) {
 
 TEST_P(Outer, log_has_the_rounds_if_it_is_enabled) {
   expect_success(2, [](Communicator& comm) {
-    Model own(comm.rank());
+    TrainedModel own(comm.rank());
     OuterLoop outer(comm, own.parameters(), {.every = 2, .fragments = 2, .compression = block_int({.bits = 4})});
     for (int step = 0; step < 12; ++step) {
       if (step == 6) comm.log().configure({.enabled = true, .capacity = 4});
@@ -355,7 +369,7 @@ TEST_P(Outer, log_has_the_rounds_if_it_is_enabled) {
 
 TEST_P(Outer, wrong_options_and_ranks_that_differ_are_named) {
   expect_success(2, [](Communicator& comm) {
-    Model own(comm.rank());
+    TrainedModel own(comm.rank());
     const auto message = [&](const OuterOptions& options) {
       return error_of([&] { OuterLoop(comm, own.parameters(), options); }).message;
     };

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "support/error_of.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -62,6 +63,60 @@ TEST_P(OuterFailures, rounds_that_are_aborted_at_any_moment_count_once_on_every_
       ASSERT_EQ(own, undisturbed) << "trial " << trial;
     });
   }
+}
+
+// The third rank is lost before the loop has a group of its own among the three, or while the ranks compare in it how
+// far they are.
+TEST_P(OuterFailures, regroup_goes_on_with_those_that_live) {
+  for (const bool is_in_dup : {true, false}) {
+    expect_success(3, [=](Communicator& comm) {
+      Communicator next = comm.dup();
+      Values own(kCount, 1.0F);
+      {
+        OuterLoop outer(comm, {OuterParameter::of("p", own)},
+                        {.every = 4, .delay = 2, .compression = block_int({.bits = 4})});
+        for (int step = 1; step <= 5; ++step) {  // a round is in flight
+          train(own, comm.rank(), step);
+          outer.step();
+        }
+        if (comm.rank() < 2) {
+          outer.regroup(next);
+          EXPECT_EQ(outer.group().size(), 2);
+          for (int step = 6; step <= 12; ++step) {
+            train(own, comm.rank(), step);
+            outer.step();
+          }
+          outer.finish();
+          Communicator rest = outer.group();
+          Values first = own;
+          rest.broadcast(first);
+          EXPECT_EQ(first, own);
+          return;
+        }
+        if (!is_in_dup) next.dup();
+        next.close();
+        comm.close();
+        Communicator(outer.group()).close();
+      }
+    });
+  }
+}
+
+TEST_P(OuterFailures, without_going_on_a_loss_is_thrown_and_told_from_wrong_calls) {
+  expect_success(2, [](Communicator& comm) {
+    Communicator next = comm.dup();
+    Values own(kCount, 1.0F);
+    OuterLoop outer(comm, {OuterParameter::of("p", own)}, {.every = 2, .go_on = false});
+    outer.step();
+    EXPECT_FALSE(outer.is_lost());
+    comm.barrier();  // all have made it
+    if (comm.rank() == 0) Communicator(outer.group()).abort("a test");
+    EXPECT_EQ(error_of([&] { outer.step(); }).kind, ErrorKind::aborted);
+    EXPECT_TRUE(outer.is_lost());
+    outer.regroup(next);
+    EXPECT_FALSE(outer.is_lost());
+    EXPECT_EQ(outer.rounds(), 1u);
+  });
 }
 
 // The optimizer's momentum would carry the model on.

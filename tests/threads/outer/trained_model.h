@@ -1,0 +1,54 @@
+// A model for tests of the outer loop, and what they expect of every rank.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "qccl/qccl.h"
+
+namespace qccl::testing {
+
+// Four layers that move at random; the movement is a function of rank and step.
+struct TrainedModel {
+  std::vector<std::vector<float>> values;
+
+  explicit TrainedModel(int rank) {
+    for (const std::size_t size : {9000, 70, 5000, 1}) values.emplace_back(size, static_cast<float>(rank) + 0.5F);
+  }
+  std::vector<train::OuterParameter> parameters() {
+    std::vector<train::OuterParameter> list;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      list.push_back(train::OuterParameter::of("block." + std::to_string(i) + ".weight", values[i]));
+    }
+    return list;
+  }
+  void train(int rank, int step) {
+    std::mt19937 random(static_cast<unsigned>(1000 * step + rank));
+    std::normal_distribution<float> normal;
+    for (auto& layer : values) {
+      for (float& x : layer) x += 0.01F * normal(random);
+    }
+  }
+};
+
+inline void expect_same_bits(Communicator& comm, const train::OuterLoop& outer) {
+  for (std::size_t fragment = 0; fragment < outer.fragments(); ++fragment) {
+    const std::span<const float> global = outer.global(fragment);
+    std::vector<float> first(global.begin(), global.end());
+    comm.broadcast(first);
+    EXPECT_EQ(std::memcmp(first.data(), global.data(), global.size_bytes()), 0) << "fragment " << fragment;
+  }
+}
+
+inline std::shared_ptr<train::OuterSgd> plain_sgd(double rate) {
+  return std::make_shared<train::OuterSgd>(train::OuterSgdOptions{.learning_rate = rate, .momentum = 0});
+}
+
+inline std::shared_ptr<train::OuterSgd> averaging() { return plain_sgd(1); }
+
+}  // namespace qccl::testing

@@ -1,10 +1,12 @@
-"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results; examples/growing.cc.
+"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results; examples/growing.cc and
+examples/outer_loop.cc.
 
 test_launchers_page.py starts interface under every launcher.
 """
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -133,3 +135,13 @@ def test_a_process_without_the_jobs_key_stays_outside(tmp_path):
         refused = execute(GROWING, tmp_path / "doors", 2, QCCL_JOIN=door_in(tmp_path, job))
         assert refused.returncode == 1 and "QCCL_KEY_FILE" in refused.stderr
         assert job.poll() is None, "the job goes on"
+
+
+def test_outer_loop_ends_near_the_line_that_the_samples_are_of():
+    done = execute(*qccl_run(4), EXAMPLES / "outer_loop")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.fullmatch(r"4 ranks, 11 rounds, (\d+) bytes sent by rank 0, mean squared error (\d\.\d+)\n", done.stdout)
+    assert found, done.stdout
+    codes = 10 * 2 * 3 / 4 * 4096 / 2  # 10 rounds, in each of which three quarters go out twice, at 4 bits a value
+    assert codes < int(found[1]) < 2 * codes
+    assert float(found[2]) < 0.02  # noise of 1, averaged over steps and ranks

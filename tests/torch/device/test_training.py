@@ -77,6 +77,39 @@ def train(way: Way, device: str, rank: int) -> tuple[list[float], list[torch.Ten
     return losses, [parameter.detach().cpu() for parameter in model.parameters()]
 
 
+def train_alone(compression: str, device: str, rank: int) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """The parameters and the global model, of ranks that synchronise every 4 steps."""
+    torch.manual_seed(rank)
+    model = demo_model.GPT(SHAPE).to(device)
+    outer = qccl.outer.OuterLoop(
+        model, every=4, fragments=2, delay=1, blend=0.25, compression=compression, error_decay=0.9
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
+    data = torch.Generator().manual_seed(rank)
+    for _ in range(7):  # a round is in flight
+        text = torch.randint(0, 256, (4, SHAPE.context + 1), generator=data).to(device)
+        with sdpa_kernel(SDPBackend.MATH):
+            model(text[:, :-1], text[:, 1:]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        outer.step()
+    own = [parameter.detach().to("cpu", copy=True) for parameter in model.parameters()]
+    outer.finish()
+    return own, outer.global_state()
+
+
+@pytest.mark.parametrize("compression", ["none", "int:bits=4"])
+def test_the_outer_loop_trains_as_on_the_cpu(compression: str) -> None:
+    def body(rank: int) -> Any:
+        (own, end), (expected, expected_end) = (train_alone(compression, device, rank) for device in (DEVICE, "cpu"))
+        assert all(torch.equal(one, other) for one, other in zip(own, expected, strict=True))
+        assert all(torch.equal(values, expected_end[name]) for name, values in end.items())
+        return torch.cat([values.flatten() for values in end.values()]).numpy(), own[0].numpy()
+
+    (first, own), (second, other) = on_device(body, longest_delay=500)
+    assert (first == second).all() and (own != other).any()
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_ddp_trains_the_demos_model_as_on_the_cpu(world: int) -> None:
     def body(rank: int) -> Any:

@@ -158,6 +158,60 @@ def test_survivors_of_a_kill_finish_the_round(tmp_path):
     values_of(run_processes(body, 3)[1:])
 
 
+def test_a_rank_that_is_later_than_the_timeout_stays(tmp_path):
+    def body(rank):
+        shared = dist.FileStore(str(tmp_path / "shared"), -1)
+        shared.set_timeout(TIMEOUT)
+        store = dist.FileStore(str(tmp_path / "store"), 2)
+        dist.init_process_group("qccl", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=4))
+        training = Training(rank, **STREAMING)
+        replace = training.outer._replace_group
+
+        def say_and_replace(loss):
+            shared.set("round failed", "")
+            replace(loss)
+
+        training.outer._replace_group = say_and_replace
+        training.run(4)  # a round is in flight
+        if rank == 1:
+            shared.get("round failed")
+        training.run(20)
+        training.outer.finish()
+        assert_same_on_all_ranks(training.values())
+        dist.barrier()
+        sizes = {each["ranks"] for each in training.outer.stats()}
+        dist.destroy_process_group()
+        return sizes
+
+    assert values_of(run_processes(body, 2)) == [{2}, {2}]
+
+
+def test_a_rank_that_is_stopped_is_left_out_after_the_patience(tmp_path):
+    def body(rank):
+        shared = dist.FileStore(str(tmp_path / "shared"), -1)
+        shared.set_timeout(TIMEOUT)
+        store = dist.FileStore(str(tmp_path / "store"), 3)
+        dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=TIMEOUT)
+        training = Training(rank, **STREAMING)
+        training.run(10)
+        if rank == 0:
+            shared.set("process", str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+            with pytest.raises((dist.DistBackendError, dist.DistNetworkError)):
+                training.run(30)
+            return 0
+        training.run(30)
+        training.outer.finish()
+        assert_same_on_all_ranks(training.values())
+        dist.barrier()
+        if rank == 1:
+            os.kill(int(shared.get("process")), signal.SIGCONT)
+        dist.destroy_process_group()
+        return training.outer.stats()[-1]["ranks"]
+
+    assert values_of(run_processes(body, 3, environment={"QCCL_PEER_TIMEOUT": "2"})) == [0, 2, 2]
+
+
 @pytest.mark.parametrize("make", [None, lambda p: torch.optim.Adam(p, lr=0.01)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("cut", [8, 9, 10], ids=["between rounds", "in the step that began one", "round in flight"])
 def test_a_rank_that_joins_gets_the_global_model_and_the_outer_state(make, cut, tmp_path):

@@ -1,5 +1,5 @@
-"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results; examples/growing.cc and
-examples/outer_loop.cc.
+"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results; examples/growing.cc
+and examples/outer_loop.cc.
 
 test_launchers_page.py starts interface under every launcher.
 """

@@ -8,6 +8,7 @@
 
 #include "bootstrap/door/door.h"
 #include "bootstrap/door/newcomer.h"
+#include "bootstrap/meeting/job_rules.h"
 #include "bootstrap/test_support.h"
 #include "os/net/socket.h"
 
@@ -58,7 +59,7 @@ TEST(DoorList, an_entry_is_good_for_its_own_number_alone_and_wrong_ones_are_pass
 }
 
 TEST(DoorList, ends_where_the_store_that_rank_0_serves_takes_no_more) {
-  const auto server = TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2)).take_or_throw();
+  const auto server = TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2)).take_or_throw();
   TcpStore store({.host = "127.0.0.1", .port = server->port(), .deadline = soon(), .clock = &kClock});
   DoorList list(store, "job", nullptr, kClock);
   for (int i = 1; i <= kMostListedDoors; ++i) list.add("10.0.0.1:" + std::to_string(i)).take_or_throw();

@@ -76,9 +76,8 @@ class Attempt {
 
   AttemptResult join() {
     QCCL_TRY(find_generation());
-    QCCL_TRY(leave_will());
     const ClaimRequest request{key("claim", self_.rank), key("card", self_.rank), encode_record(own_record()),
-                               key("outcome")};
+                               key("outcome"), will()};
     QCCL_ASSIGN(auto claim, keys_.claim(request, limit_.deadline));
     if (claim.count > 1) {
       QCCL_TRY(claim_again(request));
@@ -126,11 +125,11 @@ class Attempt {
   }
 
   // Should this process end, the others need not wait until their deadlines.
-  Status leave_will() {
+  Will will() const {
     const std::string reason =
         fmt::format("rank {} ({}) ended before all ranks were connected", self_.rank, self_.process);
     const std::string outcome = encode_outcome(failed_generation(ErrorKind::aborted, reason));
-    return keys_.leave_will({{key("failure"), reason}, {key("outcome"), outcome}, {key("closed"), "1"}});
+    return {{key("failure"), reason}, {key("outcome"), outcome}, {key("closed"), "1"}};
   }
 
   // For rank 0, which expected to close the generation itself.
@@ -163,10 +162,13 @@ class Attempt {
   // The rank has been claimed before: by a process that left its card, or did not get that far.
   Status claim_again(const ClaimRequest& request) {
     QCCL_ASSIGN(const auto card, keys_.get(request.card_key, within(kShortWait)));
-    if (!card) return keys_.set(request.card_key, request.card);
+    if (!card) {
+      QCCL_TRY(keys_.leave_will(request.will));
+      return keys_.set(request.card_key, request.card);
+    }
     QCCL_ASSIGN(const auto holder, decode_record(*card));
-    if (holder.token == token_) return {};  // this process, before its connection to the store broke
-    return rank_taken(holder.process);
+    if (holder.token != token_) return rank_taken(holder.process);
+    return keys_.leave_will(request.will);  // this process, before its connection to the store broke
   }
 
   Failure rank_taken(const std::string& process) const {

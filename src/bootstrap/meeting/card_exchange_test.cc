@@ -6,6 +6,7 @@
 
 #include <future>
 
+#include "bootstrap/meeting/job_rules.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
@@ -228,7 +229,7 @@ TEST_F(CardExchange, starts_again_when_the_store_is_replaced) {
 struct CardExchangeAtJobStore : testing::Test {
   static constexpr int kWorld = 3;
   std::unique_ptr<TcpStoreServer> server =
-      TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, kWorld)).take_or_throw();
+      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, kWorld)).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(60), &kClock};
   TcpStore rank_0{options, server->take_own_client()};
   TcpStore rank_1{options}, rank_2{options}, other{options};
@@ -251,6 +252,27 @@ TEST_F(CardExchangeAtJobStore, a_second_process_of_a_rank_is_refused) {
   expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
   expect_meets(first.get(), kWorld);
   expect_meets(second.get(), kWorld);
+}
+
+TEST_F(CardExchangeAtJobStore, a_client_that_is_no_rank_ends_no_start) {
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
+  ASSERT_TRUE(other.get("qccl/job/0/1/card/1", seconds(60)).has_value());
+  KeySpace keys(other, "job", 0, kClock);
+  report_failure(keys, 1, Failure(ErrorKind::aborted, "gotcha").info());
+  EXPECT_FALSE(end_generation(keys, 1, "gotcha").ok());
+  const std::string outcome = encode_outcome({.kind = GenerationResult::Kind::failed, .reason = "gotcha"});
+  for (const auto& [key, value] : Will{{"outcome", outcome}, {"closed", "1"}, {"failure", "gotcha"}}) {
+    TcpStore stranger(options);
+    stranger.add("qccl/job/0/1/claim/2", 1);
+    stranger.set("qccl/job/0/1/" + key, value);
+    EXPECT_FALSE(caught([&] { stranger.add("qccl/job/0/generation", 0); }).ok()) << key;
+  }
+  expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
+  expect_meets(first.get(), kWorld);
+  expect_meets(second.get(), kWorld);
+  TcpStore observer(options);
+  EXPECT_EQ(observer.get("qccl/job/0/1/failure", milliseconds(0)), std::nullopt);
 }
 
 // That of a process which is killed once its card is in the store.
@@ -285,6 +307,40 @@ TEST_F(CardExchangeAtJobStore, a_rank_that_ends_while_it_waits_ends_the_others) 
   EXPECT_EQ(other.get("qccl/job/0/1/failure", seconds(60)), reason) << "for those that connect already";
 }
 
+// The server knows the end of a client before it answers one that connects later.
+void expect_no_end_by_a_second_process(const TcpStoreOptions& options, Store& own) {
+  TcpStore store_1(options), store_2(options), observer(options);
+  auto first = meeting(own, {.rank = 0, .world = 3});
+  auto second = meeting(store_1, {.rank = 1, .world = 3});
+  ASSERT_TRUE(observer.get("qccl/job/0/1/card/1", seconds(60)).has_value());
+  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 1, .world = 3}), ErrorKind::unsupported);
+  EXPECT_EQ(TcpStore(options).get("qccl/job/0/1/failure", milliseconds(0)), std::nullopt);
+  expect_meets(meet(store_2, {.rank = 2, .world = 3}), 3);
+  expect_meets(first.get(), 3);
+  expect_meets(second.get(), 3);
+}
+
+TEST_F(CardExchangeAtJobStore, a_second_process_of_a_rank_that_ends_before_it_learns_so_ends_nobody) {
+  expect_no_end_by_a_second_process(options, rank_0);
+}
+
+TEST(CardExchangeAtPlainStore, a_second_process_of_a_rank_that_ends_before_it_learns_so_ends_nobody) {
+  const auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
+  const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(60), &kClock};
+  TcpStore own(options, server->take_own_client());
+  expect_no_end_by_a_second_process(options, own);
+}
+
+TEST(CardExchangeAtPlainStore, a_rank_that_ends_while_it_waits_ends_the_others) {
+  const auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
+  const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(60), &kClock};
+  TcpStore own(options, server->take_own_client());
+  auto first = meeting(own, {.rank = 0, .world = 2, .timeout = std::chrono::hours(1)});
+  ASSERT_TRUE(TcpStore(options).get("qccl/job/0/1/open", seconds(60)).has_value());
+  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 1, .world = 2}), ErrorKind::unsupported);
+  expect_failure(first.get(), ErrorKind::aborted, "rank 1 (process 1) ended before all ranks were connected");
+}
+
 TEST_F(CardExchangeAtJobStore, a_process_beyond_the_world_ends_nobody) {
   auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
   auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
@@ -297,6 +353,17 @@ TEST_F(CardExchangeAtJobStore, a_process_beyond_the_world_ends_nobody) {
   expect_failure(beyond.get(), ErrorKind::invalid_argument, "the world size is 8 here but 3 on rank 0");
   stray.reset();
   EXPECT_EQ(other.get("qccl/job/0/1/failure", milliseconds(50)), std::nullopt);
+}
+
+TEST_F(CardExchangeAtJobStore, a_process_beyond_the_world_that_is_killed_ends_nobody) {
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  ASSERT_TRUE(other.get("qccl/job/0/1/open", seconds(60)).has_value());
+  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 5, .world = 8}), ErrorKind::unsupported);
+  EXPECT_EQ(TcpStore(options).get("qccl/job/0/1/failure", milliseconds(0)), std::nullopt);
+  auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
+  expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
+  expect_meets(first.get(), kWorld);
+  expect_meets(second.get(), kWorld);
 }
 
 TEST_F(CardExchangeAtJobStore, a_claim_that_no_card_follows_counts_for_nothing) {

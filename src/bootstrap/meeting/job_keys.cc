@@ -118,12 +118,16 @@ Status KeySpace::set(const std::string& key, const std::string& value) {
   });
 }
 
+Will KeySpace::full_will(const Will& will) const {
+  Will full;
+  for (const auto& [key, value] : will) full.emplace_back(prefix_ + key, value);
+  return full;
+}
+
 Status KeySpace::leave_will(const Will& will) {
   if (pipelined_ == nullptr) return {};
   return guarded<void>([&] {
-    Will full;
-    for (const auto& [key, value] : will) full.emplace_back(prefix_ + key, value);
-    pipelined_->leave_will(full);
+    pipelined_->leave_will(full_will(will));
     return Status();
   });
 }
@@ -149,7 +153,7 @@ Result<std::vector<std::int64_t>> KeySpace::counters(const std::vector<std::stri
 
 Result<ClaimAnswer> KeySpace::claim(const ClaimRequest& request, TimePoint deadline) {
   const ClaimRequest full{prefix_ + request.counter, prefix_ + request.card_key, request.card,
-                          prefix_ + request.awaited_key};
+                          prefix_ + request.awaited_key, full_will(request.will)};
   return guarded<ClaimAnswer>([&] {
     if (pipelined_ != nullptr) return pipelined_->claim(full, until(deadline));
     return claim_in_steps(store_, full, until(deadline));
@@ -171,7 +175,7 @@ std::optional<JobKeys::Parts> JobKeys::parts_of(std::string_view key) const {
   if (first == std::string_view::npos) return std::nullopt;
   const auto second = key.find('/', first + 1);
   const int generation = parse_number<int>(key.substr(0, first)).value_or(0);
-  Parts parts{.name = key.substr(first + 1, second - first - 1)};
+  Parts parts{.generation = generation, .name = key.substr(first + 1, second - first - 1)};
   if (generation < 1 || generation > kMaxGenerations) return std::nullopt;
   if (second == std::string_view::npos) {
     if (key != fmt::format("{}/{}", generation, parts.name)) return std::nullopt;
@@ -210,6 +214,17 @@ bool JobKeys::may_set(std::string_view key, std::string_view value) const {
   if (parts->name != "outcome") return false;
   auto outcome = decode_outcome(value);
   return outcome.ok() && outcome->kind == GenerationResult::Kind::failed && outcome->records.empty();
+}
+
+int JobKeys::entered_by(std::string_view key) const {
+  const auto parts = parts_of(key);
+  return parts && parts->name == "card" && parts->rank > 0 && parts->rank < world_ ? parts->generation : 0;
+}
+
+int JobKeys::ended_by(std::string_view key) const {
+  const auto parts = parts_of(key);
+  const bool ends = parts && (parts->name == "closed" || parts->name == "outcome" || parts->name == "failure");
+  return ends ? parts->generation : 0;
 }
 
 }  // namespace qccl::bootstrap

@@ -79,6 +79,7 @@ class KeySpace {
 
  private:
   std::chrono::milliseconds until(TimePoint deadline) const;
+  Will full_will(const Will& will) const;
 
   Store& store_;
   PipelinedStore* const pipelined_;  // the same store, if it is one
@@ -92,8 +93,6 @@ class JobKeys {
  public:
   // More generations than a job begins while one process of rank 0 serves it.
   static constexpr int kMaxGenerations = 16;
-  // Every allowed request is shorter.
-  static constexpr std::size_t kMaxRequestBytes = 8 * 1024;
 
   // The job as in KeySpace. `world`: the number of expected ranks.
   JobKeys(const std::string& job, std::uint32_t restart, int world);
@@ -104,10 +103,15 @@ class JobKeys {
   // `key` is in its wire form. Adding 0 only reads.
   bool may_add(std::string_view key, std::int64_t delta) const;
   bool may_set(std::string_view key, std::string_view value) const;
+  // The generation that a rank of this world enters with this key, its card; 0: none.
+  int entered_by(std::string_view key) const;
+  // The generation that a rank may end with this key; 0: none.
+  int ended_by(std::string_view key) const;
 
  private:
   // "3/card/1": generation 3, name "card", rank 1. Without a rank: -1.
   struct Parts {
+    int generation = 0;
     std::string_view name;
     int rank = -1;
   };

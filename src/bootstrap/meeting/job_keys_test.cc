@@ -59,6 +59,18 @@ TEST(JobKeys, values_that_no_rank_writes_are_refused) {
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/failure", std::string(kMaxReasonBytes + 1, 'x')));
 }
 
+TEST(JobKeys, a_card_of_the_world_enters_a_generation_and_three_keys_end_it) {
+  EXPECT_EQ(kKeys.entered_by(kPrefix + "1/card/1"), 1);
+  EXPECT_EQ(kKeys.entered_by(kPrefix + "16/card/3"), 16);
+  for (const char* key : {"1/card/4", "1/card/0", "1/claim/1", "1/closed", "17/card/1", "generation"}) {
+    EXPECT_EQ(kKeys.entered_by(kPrefix + key), 0) << key;
+  }
+  for (const char* key : {"2/closed", "2/outcome", "2/failure"}) EXPECT_EQ(kKeys.ended_by(kPrefix + key), 2) << key;
+  for (const char* key : {"2/claim/1", "2/card/1", "2/open", "17/closed", "generation"}) {
+    EXPECT_EQ(kKeys.ended_by(kPrefix + key), 0) << key;
+  }
+}
+
 // This limits the number of keys to the combinations of ranks and generations.
 TEST(JobKeys, a_key_has_one_spelling) {
   for (const char* key :

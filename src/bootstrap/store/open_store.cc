@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "bootstrap/launcher/pmi.h"
 #include "bootstrap/meeting/card_exchange.h"
+#include "bootstrap/meeting/job_rules.h"
 #include "bootstrap/store/tcp_store.h"
 #include "os/net/socket.h"
 
@@ -23,7 +24,9 @@ struct Opening {
   const Clock& clock;
 };
 
-JobKeys keys_of(const Membership& membership) { return {membership.job, membership.restart, membership.world}; }
+std::shared_ptr<StoreRules> rules_of(const Membership& membership) {
+  return job_rules(membership.job, membership.restart, membership.world);
+}
 
 std::shared_ptr<Store> client_of(TcpStoreServer* own, TcpStoreOptions options) {
   if (own != nullptr) return std::make_shared<TcpStore>(std::move(options), own->take_own_client());
@@ -40,7 +43,7 @@ Result<Server> or_advice(Result<Server> server, const char* advice) {
 
 // `address`: "" for every interface.
 Result<Server> start_server(const std::string& address, const Membership& membership, const StoreSecrets& secrets) {
-  return or_advice(TcpStoreServer::start(address, membership.master_port, keys_of(membership), secrets),
+  return or_advice(TcpStoreServer::start(address, membership.master_port, rules_of(membership), secrets),
                    "; another job, or another process with rank 0, uses MASTER_PORT: end it or choose another port");
 }
 
@@ -83,7 +86,7 @@ Result<OpenStore> open_at_address(const Opening& opening, Server server) {
 Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline, const Clock& clock) {
   OpenStore opened{.location = "at unix socket @" + membership.meeting_socket};
   if (membership.hosts_store) {
-    QCCL_ASSIGN(opened.server, or_advice(TcpStoreServer::start_local(membership.meeting_socket, keys_of(membership)),
+    QCCL_ASSIGN(opened.server, or_advice(TcpStoreServer::start_local(membership.meeting_socket, rules_of(membership)),
                                          "; another process has rank 0 of this job"));
   }
   opened.store = client_of(opened.server.get(), {"", 0, deadline, &clock, membership.meeting_socket});

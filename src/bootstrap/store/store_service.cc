@@ -35,8 +35,8 @@ Status StoreState::set(const std::string& key, std::string value) {
   const bool is_new = found == values_.end();
   const std::size_t added = value.size() + (is_new ? key.size() + kEntryCost : 0);
   const std::size_t freed = is_new ? 0 : found->second->size();
-  if (bytes_ - freed + added > kMaxBytes) {
-    return Failure(ErrorKind::resource_exhausted, "the store is full (" + std::to_string(kMaxBytes) + " bytes)");
+  if (bytes_ - freed + added > limit_) {
+    return Failure(ErrorKind::resource_exhausted, "the store is full (" + std::to_string(limit_) + " bytes)");
   }
   values_.insert_or_assign(key, std::make_shared<const std::string>(std::move(value)));
   bytes_ = bytes_ - freed + added;
@@ -206,14 +206,15 @@ void StoreService::refuse(StoreClient& client, const ErrorInfo& why) {
   const std::string told = client.address + ": it " + why.message;
   if (refusals_.size() == kMostRefusals || !refusals_.insert(told).second) return;
   log(LogLevel::warning, "the store refused a connection from " + told);
-  if (!keys_) return;
-  const StoreState::Value before = state_.get(keys_->refusals_key());
-  static_cast<void>(state_.set(keys_->refusals_key(), (before == nullptr ? "" : *before + "; ") + told));
+  const std::string key = rules_ == nullptr ? "" : rules_->refusals_key();
+  if (key.empty()) return;
+  const StoreState::Value before = state_.get(key);
+  static_cast<void>(state_.set(key, (before == nullptr ? "" : *before + "; ") + told));
 }
 
 // False at end of file, on failure, and if a request does not end.
 bool StoreService::read(StoreClient& client) {
-  const std::size_t limit = is_limited(client) ? JobKeys::kMaxRequestBytes : kMaxAnyRequestBytes;
+  const std::size_t limit = is_limited(client) ? StoreRules::kMaxRequestBytes : kMaxAnyRequestBytes;
   const std::size_t room = limit - std::min(limit, client.received.size());
   if (room == 0) return false;
   const os::IoResult got = client.stream.read_some(Bytes(buffer_).first(std::min(room, kReadBytes)));
@@ -284,17 +285,21 @@ void StoreService::answer_wait(StoreClient& client, std::uint8_t answer) {
 bool StoreService::set(StoreClient& client, StoreRequest& request) {
   const std::string& key = request.keys[0];
   if (is_limited(client)) {
-    if (!keys_->may_set(key, request.value)) return false;
+    if (!rules_->may_set(client.id, key, request.value)) return false;
     if (state_.has(key)) return true;
+  } else if (rules_ != nullptr && !rules_->is_of_use(key)) {
+    return true;
   }
-  clients_.make_member(client);
-  return state_.set(key, std::move(request.value)).ok();
+  if (rules_ == nullptr || rules_->trusts_writers()) clients_.make_member(client);
+  if (!state_.set(key, std::move(request.value)).ok()) return false;
+  if (is_limited(client)) rules_->has_set(client.id, key, state_);
+  return true;
 }
 
 bool StoreService::keep_will(StoreClient& client, StoreRequest& request) {
   if (request.keys.size() != request.values.size()) return false;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
-    if (is_limited(client) && !keys_->may_set(request.keys[i], request.values[i])) return false;
+    if (is_limited(client) && !rules_->may_leave(request.keys[i], request.values[i])) return false;
   }
   client.will = std::move(request);
   return true;
@@ -306,6 +311,7 @@ void StoreService::execute_will(StoreClient& client) {
   if (will.keys.empty() || !os::peer_closed(client.stream.get())) return;
   try {
     for (std::size_t i = 0; i < will.keys.size(); ++i) {
+      if (is_limited(client) && !rules_->may_set(client.id, will.keys[i], will.values[i])) continue;
       if (!state_.has(will.keys[i])) static_cast<void>(state_.set(will.keys[i], will.values[i]));
     }
   } catch (const std::bad_alloc&) {
@@ -314,11 +320,13 @@ void StoreService::execute_will(StoreClient& client) {
 
 bool StoreService::add(StoreClient& client, const StoreRequest& request) {
   const std::string& key = request.keys[0];
-  if (is_limited(client) && !keys_->may_add(key, request.number)) return false;
+  if (is_limited(client) && !rules_->may_add(client.id, key, request.number)) return false;
   const bool only_looks = request.number == 0 && !state_.has(key);
   const Result<std::int64_t> sum = only_looks ? 0 : state_.add(key, request.number);
-  if (sum) client.answers.add(integer_bytes(sum.value()));
-  return sum.ok();
+  if (!sum) return false;
+  client.answers.add(integer_bytes(sum.value()));
+  if (is_limited(client) && request.number != 0) rules_->has_added(client.id, key, sum.value());
+  return true;
 }
 
 }  // namespace qccl::bootstrap

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/store/store_protocol.h"
+#include "bootstrap/store/store_rules.h"
 #include "bootstrap/store/store_secrets.h"
 #include "bootstrap/store/strangers.h"
 #include "os/fd.h"
@@ -30,8 +30,10 @@ class StoreState {
   // Null: none. A connection that is still sending a value keeps it when it is overwritten.
   using Value = std::shared_ptr<const std::string>;
 
-  // Limit of all keys and values together, including the overhead of storing them.
   static constexpr std::size_t kMaxBytes = 64 * 1024 * 1024;
+
+  // `limit`: of all keys and values together, including the overhead of storing them.
+  explicit StoreState(std::size_t limit = kMaxBytes) : limit_(limit) {}
 
   // ResourceExhausted when full. The state is then unchanged, as it is after std::bad_alloc.
   Status set(const std::string& key, std::string value);
@@ -54,6 +56,7 @@ class StoreState {
  private:
   void release_waiters_of(const std::string& key);  // allocates nothing
 
+  const std::size_t limit_;
   std::map<std::string, Value> values_;
   std::size_t bytes_ = 0;
   std::map<Waiter, std::set<std::string>> lacking_;     // keys each waiter still lacks
@@ -118,13 +121,12 @@ class StoreClients {
   const std::size_t max_strangers_;
 };
 
-// Reads the clients' requests, checks them against the rules for strangers and answers them from the contents.
+// Reads the clients' requests, checks them against the rules and answers them from the contents.
 class StoreService {
  public:
-  // Without `keys` every client may write every key, repeatedly. All of them outlive this.
-  StoreService(StoreClients& clients, StoreState& state, const std::optional<JobKeys>& keys,
-               const StoreSecrets& secrets)
-      : clients_(clients), state_(state), keys_(keys), secrets_(secrets) {}
+  // Without `rules` every client may write every key, repeatedly. All of them outlive this.
+  StoreService(StoreClients& clients, StoreState& state, StoreRules* rules, const StoreSecrets& secrets)
+      : clients_(clients), state_(state), rules_(rules), secrets_(secrets) {}
 
   // Sends, reads and answers as much as possible now; reads nothing while an answer waits to be taken. False if the
   // connection is lost or the client broke the protocol. A wait without an answer is recorded in the state, by client.
@@ -143,7 +145,7 @@ class StoreService {
   static constexpr std::size_t kReadBytes = 64 * 1024;
   static constexpr std::size_t kMostRefusals = 8;  // that are told
 
-  bool is_limited(const StoreClient& client) const { return keys_ && client.standing != StoreClient::Standing::own; }
+  bool is_limited(const StoreClient& client) const { return rules_ && client.standing != StoreClient::Standing::own; }
   Result<bool> authenticate(StoreClient& client);
   void refuse(StoreClient& client, const ErrorInfo& why);
   bool read(StoreClient& client);
@@ -156,7 +158,7 @@ class StoreService {
 
   StoreClients& clients_;
   StoreState& state_;
-  const std::optional<JobKeys>& keys_;
+  StoreRules* const rules_;
   const StoreSecrets& secrets_;
   bool refuses_waits_ = false;
   std::set<std::string> refusals_;  // for their keys: "10.0.0.1: it has no key"

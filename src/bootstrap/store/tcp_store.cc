@@ -25,6 +25,16 @@ Status check_sizes(const std::string& key, std::size_t value_bytes) {
                                                           key.size(), value_bytes, kMaxKeyBytes - 1, kMaxValueBytes));
 }
 
+Result<StoreRequest> will_request(const Will& will) {
+  StoreRequest request{.query = Query::will};
+  for (const auto& [key, value] : will) {
+    QCCL_TRY(check_sizes(key, value.size()));
+    request.keys.push_back(wire_key(key));
+    request.values.push_back(value);
+  }
+  return request;
+}
+
 std::string location(const TcpStoreOptions& options) {
   if (!options.socket.empty()) return "the store at unix socket @" + options.socket;
   return "the store at " + os::address_text(options.host, options.port);
@@ -247,12 +257,7 @@ void TcpStore::set(const std::string& key, const std::string& value) {
 
 void TcpStore::leave_will(const Will& will) {
   if (will.empty() && !stream_.valid()) return;  // the will has ended with the connection
-  StoreRequest request{.query = Query::will};
-  for (const auto& [key, value] : will) {
-    check_sizes(key, value.size()).take_or_throw();
-    request.keys.push_back(wire_key(key));
-    request.values.push_back(value);
-  }
+  const StoreRequest request = will_request(will).take_or_throw();
   connect().take_or_throw();
   if (serves_wills_) send(request).take_or_throw();
 }
@@ -279,10 +284,15 @@ std::vector<std::int64_t> TcpStore::counters(const std::vector<std::string>& key
   return sums;
 }
 
-// For a server that keeps the first value of a key.
+// For a server that keeps the first value of a key, and executes the will of nobody whose card came second.
 Result<ClaimAnswer> TcpStore::claim_at_once(const ClaimRequest& request, std::chrono::milliseconds timeout) {
   const std::string awaited_key = wire_key(request.awaited_key);
-  QCCL_TRY(send(encode_request({.query = Query::add, .keys = {wire_key(request.counter)}, .number = 1}) +
+  std::string will;
+  if (serves_wills_ && !request.will.empty()) {
+    QCCL_ASSIGN(const StoreRequest left, will_request(request.will));
+    will = encode_request(left);
+  }
+  QCCL_TRY(send(will + encode_request({.query = Query::add, .keys = {wire_key(request.counter)}, .number = 1}) +
                 encode_request({.query = Query::set, .keys = {wire_key(request.card_key)}, .value = request.card}) +
                 encode_request({.query = Query::await, .keys = {awaited_key}})));
   has_left_something_ = true;

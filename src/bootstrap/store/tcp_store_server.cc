@@ -19,8 +19,8 @@ constexpr Nanoseconds kLongSleep = std::chrono::hours(1);
 constexpr std::uint64_t kListenerToken = 0;
 
 // Rank 0 needs three descriptors for each peer: one for the store and two for the mesh.
-std::size_t most_strangers(const std::optional<JobKeys>& keys) {
-  const std::uint64_t world = keys ? static_cast<std::uint64_t>(keys->world()) : 0;
+std::size_t most_strangers(const StoreRules* rules) {
+  const std::uint64_t world = rules == nullptr ? 0 : rules->expected_clients();
   const std::uint64_t spare = os::spare_files();
   const std::uint64_t share = (spare - std::min(spare, 3 * world)) / 4;
   const std::uint64_t most = TcpStoreServer::kMaxStrangers;
@@ -32,14 +32,15 @@ std::size_t most_strangers(const std::optional<JobKeys>& keys) {
 // Everything the thread owns. Other threads call only request_stop().
 class TcpStoreServer::Loop {
  public:
-  Loop(os::Poller poller, os::Fd listener, bool is_local, std::optional<JobKeys> keys, StoreSecrets secrets,
+  Loop(os::Poller poller, os::Fd listener, bool is_local, std::shared_ptr<StoreRules> rules, StoreSecrets secrets,
        Nanoseconds stranger_limit)
       : poller_(std::move(poller)),
         listener_(std::move(listener)),
         is_local_(is_local),
-        keys_(std::move(keys)),
+        rules_(std::move(rules)),
         secrets_(std::move(secrets)),
-        clients_(most_strangers(keys_), stranger_limit) {}
+        state_(rules_ == nullptr ? StoreState::kMaxBytes : rules_->most_bytes()),
+        clients_(most_strangers(rules_.get()), stranger_limit) {}
 
   // before run()
   Status listen(os::Fd own) {
@@ -48,7 +49,7 @@ class TcpStoreServer::Loop {
     QCCL_TRY(poller_.watch(own.get(), id));
     clients_.add_own(id, std::move(own)).is_introduced = true;
     QCCL_TRY(state_.set(wire_key(kServesWills), ""));
-    return keys_ ? state_.set(wire_key(kServesAwait), "") : Status();
+    return rules_ == nullptr ? Status() : state_.set(wire_key(kServesAwait), "");
   }
 
   // If memory runs out, the client being served is dropped.
@@ -101,7 +102,8 @@ class TcpStoreServer::Loop {
     Strangers& strangers = clients_.strangers();
     const TimePoint now = clock_.now();
     while (const auto id = strangers.overdue(now)) {
-      state_.is_waiting(*id) ? strangers.extend(*id, now) : drop(*id);
+      const bool stays = state_.is_waiting(*id) || (rules_ != nullptr && rules_->may_stay(*id));
+      stays ? strangers.extend(*id, now) : drop(*id);
     }
   }
 
@@ -175,6 +177,7 @@ class TcpStoreServer::Loop {
     if (client == nullptr) return;
     state_.cancel(id);
     service_.execute_will(*client);
+    if (rules_ != nullptr) rules_->has_ended(id, state_);
     clients_.erase(id);
     if (!is_listening_ && listener_.valid()) is_listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
   }
@@ -182,12 +185,12 @@ class TcpStoreServer::Loop {
   os::Poller poller_;
   os::Fd listener_;
   const bool is_local_;
-  const std::optional<JobKeys> keys_;
+  const std::shared_ptr<StoreRules> rules_;
   const StoreSecrets secrets_;
   SteadyClock clock_;
   StoreState state_;
   StoreClients clients_;
-  StoreService service_{clients_, state_, keys_, secrets_};
+  StoreService service_{clients_, state_, rules_.get(), secrets_};
   Id next_id_ = kListenerToken + 1;
   Id served_ = kListenerToken;  // the client being served in this turn
   bool is_listening_ = true;
@@ -198,25 +201,25 @@ class TcpStoreServer::Loop {
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string& address, std::uint16_t port,
-                                                              std::optional<JobKeys> keys, StoreSecrets secrets,
+                                                              std::shared_ptr<StoreRules> rules, StoreSecrets secrets,
                                                               Nanoseconds stranger_limit) {
   QCCL_ASSIGN(auto listener, os::listen_tcp(address, port));
   QCCL_ASSIGN(const auto bound_port, os::local_port(listener));
-  return serve(std::move(listener), bound_port, std::move(keys), std::move(secrets), stranger_limit);
+  return serve(std::move(listener), bound_port, std::move(rules), std::move(secrets), stranger_limit);
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start_local(const std::string& name,
-                                                                    std::optional<JobKeys> keys) {
+                                                                    std::shared_ptr<StoreRules> rules) {
   QCCL_ASSIGN(auto listener, os::listen_unix_abstract(name));
-  return serve(std::move(listener), 0, std::move(keys), {}, kStrangerLimit);
+  return serve(std::move(listener), 0, std::move(rules), {}, kStrangerLimit);
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, std::uint16_t port,
-                                                              std::optional<JobKeys> keys, StoreSecrets secrets,
+                                                              std::shared_ptr<StoreRules> rules, StoreSecrets secrets,
                                                               Nanoseconds stranger_limit) {
   QCCL_ASSIGN(auto poller, os::Poller::create());
   QCCL_ASSIGN(auto own, os::socket_pair());
-  auto loop = std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(keys),
+  auto loop = std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(rules),
                                      std::move(secrets), stranger_limit);
   QCCL_TRY(loop->listen(std::move(own.first)));
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port, std::move(own.second)));

@@ -2,7 +2,8 @@
 // (store_protocol.h) on a thread of its own.
 //
 // Any process can reach its port. Rank 0 itself uses a socket pair, without restrictions. For all others:
-// - only keys that JobKeys allows are stored, and only once: existing keys are not overwritten (kServesAwait says so);
+// - only what its rules allow is stored (store_rules.h), and only once: existing keys are not overwritten (kServesAwait
+//   says so);
 // - requests are short, and the next one is read only after the client has taken the earlier answers;
 // - a client that has not shown the job's key, or, in a job without one, has stored nothing yet, is a stranger. The
 //   process's descriptors limit the number of strangers; beyond it, the oldest stranger of the address that has the
@@ -13,13 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/store/store_rules.h"
 #include "bootstrap/store/store_secrets.h"
 #include "os/fd.h"
 
@@ -27,19 +27,21 @@ namespace qccl::bootstrap {
 
 class TcpStoreServer {
  public:
-  // Connections that have stored nothing, in addition to those of the job's world.
+  // Strangers, in addition to the clients that the rules expect.
   static constexpr std::size_t kMaxStrangers = 256;
   static constexpr Nanoseconds kStrangerLimit = std::chrono::seconds(10);
 
-  // Serves on a numeric address ("": every interface); port 0 lets the system choose. Without `keys` every client may
+  // Serves on a numeric address ("": every interface); port 0 lets the system choose. Without `rules` every client may
   // write every key, repeatedly, as in torch's store. With `secrets` only ranks that have the key are served.
   // ResourceExhausted if the port is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start(const std::string& address, std::uint16_t port,
-                                                       std::optional<JobKeys> keys = {}, StoreSecrets secrets = {},
+                                                       std::shared_ptr<StoreRules> rules = {},
+                                                       StoreSecrets secrets = {},
                                                        Nanoseconds stranger_limit = kStrangerLimit);
 
   // The same for processes of this host and user, on an abstract unix socket. ResourceExhausted if the name is taken.
-  static Result<std::unique_ptr<TcpStoreServer>> start_local(const std::string& name, std::optional<JobKeys> keys = {});
+  static Result<std::unique_ptr<TcpStoreServer>> start_local(const std::string& name,
+                                                             std::shared_ptr<StoreRules> rules = {});
 
   // Like stop() without linger; does nothing in a forked child.
   ~TcpStoreServer();
@@ -57,8 +59,9 @@ class TcpStoreServer {
  private:
   class Loop;
   // `port`: 0 for a unix socket.
-  static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port, std::optional<JobKeys> keys,
-                                                       StoreSecrets secrets, Nanoseconds stranger_limit);
+  static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port,
+                                                       std::shared_ptr<StoreRules> rules, StoreSecrets secrets,
+                                                       Nanoseconds stranger_limit);
   TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client);
 
   std::unique_ptr<Loop> loop_;

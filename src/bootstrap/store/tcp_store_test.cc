@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/meeting/job_rules.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
 #include "os/net/socket.h"
@@ -166,7 +166,8 @@ TEST_F(TcpStoreTest, a_client_that_reads_late_gets_every_answer_in_order) {
 
 // A job's store, which accepts only what its ranks write.
 struct JobStoreTest : testing::Test {
-  std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2)).take_or_throw();
+  std::unique_ptr<TcpStoreServer> server =
+      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2)).take_or_throw();
 };
 
 TcpStore own_client_of(TcpStoreServer& server) { return TcpStore(options_at(server.port()), server.take_own_client()); }
@@ -191,7 +192,7 @@ TEST_F(JobStoreTest, a_jobs_store_drops_clients_that_write_what_no_rank_writes) 
   }
   RawClient endless(*server);
   endless.send(kIntroduction + "\x01\x02\0\0\0\0\0\0\0/a\0\0\x10\0\0\0\0\0"s);
-  endless.send(std::string(JobKeys::kMaxRequestBytes, 'x'));
+  endless.send(std::string(StoreRules::kMaxRequestBytes, 'x'));
   EXPECT_TRUE(endless.is_dropped());
   EXPECT_EQ(rank_0.add("qccl/job/0/generation", 0), 1);
   EXPECT_EQ(rank_0.get("key", milliseconds(0)), std::nullopt);
@@ -312,7 +313,7 @@ TEST_F(JobStoreTest, a_crowd_evicts_the_oldest_of_its_own_address_and_no_rank) {
 
 TEST(TcpStoreServer, drops_strangers_when_their_time_is_up_but_no_rank_and_none_that_waits) {
   const auto server =
-      TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2), {}, milliseconds(500)).take_or_throw();
+      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2), {}, milliseconds(500)).take_or_throw();
   auto rank_1 = client_of(*server);
   rank_1.set("qccl/job/0/1/card/1", card(1));
   RawClient waits(*server), introduced(*server), slow(*server), silent(*server);

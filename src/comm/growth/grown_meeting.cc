@@ -5,12 +5,14 @@
 
 #include "bootstrap/door/newcomer.h"
 #include "bootstrap/launcher/launchers.h"
+#include "bootstrap/meeting/job_rules.h"
 #include "bootstrap/mesh/address_card.h"
 #include "comm/growth/grown_group.h"
 
 namespace qccl::internal {
 namespace {
 
+using bootstrap::JobRules;
 using bootstrap::Membership;
 using bootstrap::Seat;
 using bootstrap::StoreSecrets;
@@ -69,7 +71,9 @@ Result<MeetingPlace> MeetingPlace::open(const std::string& job, int world, const
   QCCL_ASSIGN(bootstrap::Addresses addresses, bootstrap::choose_addresses(any));
   const StoreSecrets secrets(settings.protection.key, job, 0);
   MeetingPlace place;
-  QCCL_ASSIGN(place.server, TcpStoreServer::start(addresses.listen_on, 0, bootstrap::JobKeys(job, 0, world), secrets));
+  // Its name is known to the members and to those they gave a seat: any of them may end the meeting (meeting_watch.h).
+  auto rules = std::make_shared<JobRules>(bootstrap::JobKeys(job, 0, world), JobRules::Enders::everyone);
+  QCCL_ASSIGN(place.server, TcpStoreServer::start(addresses.listen_on, 0, std::move(rules), secrets));
   place.addresses = std::move(addresses.published);
   return place;
 }

@@ -1,0 +1,50 @@
+// What a store's server lets its clients write. The server's own client may write everything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace qccl::bootstrap {
+
+class StoreState;
+
+// The server's thread calls all of it. Keys are in their wire form.
+class StoreRules {
+ public:
+  using Client = std::uint64_t;  // StoreClient::Id
+
+  // Every allowed request is shorter.
+  static constexpr std::size_t kMaxRequestBytes = 8 * 1024;
+
+  virtual ~StoreRules() = default;
+
+  // Connections in addition to those of strangers.
+  virtual std::size_t expected_clients() const { return 0; }
+  // Of all keys and values together.
+  virtual std::size_t most_bytes() const = 0;
+  // Where the server says whom it has refused; "": nowhere.
+  virtual std::string refusals_key() const { return ""; }
+
+  // Adding 0 only reads.
+  virtual bool may_add(Client client, std::string_view key, std::int64_t delta) const = 0;
+  virtual bool may_set(Client client, std::string_view key, std::string_view value) const = 0;
+  // Whether a will may contain it. When the will is executed, may_set() decides.
+  virtual bool may_leave(std::string_view key, std::string_view value) const = 0;
+  // Whether a value that the own client sets is worth keeping.
+  virtual bool is_of_use(std::string_view /*key*/) const { return true; }
+
+  // A client has done so: what it may do next may depend on it. set: the first value of the key.
+  virtual void has_added(Client /*client*/, std::string_view /*key*/, std::int64_t /*sum*/) {}
+  virtual void has_set(Client /*client*/, std::string_view /*key*/, StoreState& /*state*/) {}
+  // Allocates nothing.
+  virtual void has_ended(Client /*client*/, StoreState& /*state*/) {}
+
+  // Whether a client that has stored something stops being a stranger.
+  virtual bool trusts_writers() const { return true; }
+  // Whether a stranger may stay as long as it likes.
+  virtual bool may_stay(Client /*client*/) const { return false; }
+};
+
+}  // namespace qccl::bootstrap

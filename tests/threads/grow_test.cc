@@ -174,15 +174,15 @@ TEST_P(Grow, without_newcomers_the_group_stays_as_it_is) {
 // A process that takes a ticket and answers so many calls, but never meets anybody.
 class Impostor {
  public:
-  Impostor(const OpenJob& job, const std::string& door)
+  Impostor(const OpenJob& job, const std::string& door, std::int64_t tickets = 1)
       : store_({.host = door.substr(0, door.find(':')),
                 .port = static_cast<std::uint16_t>(std::stoi(door.substr(door.find(':') + 1))),
                 .deadline = clock_.now() + 60s,
                 .clock = &clock_}),
         keys_(store_, bootstrap::door_name(job.name), 0, clock_),
-        ticket_(keys_.add("tickets", 1).take_or_throw()) {
-    keys_.leave_will({{std::to_string(ticket_) + "/gone", ""}}).take_or_throw();
+        ticket_(keys_.add("tickets", tickets).take_or_throw()) {
     keys_.set(std::to_string(ticket_) + "/process", "nobody").take_or_throw();
+    keys_.add("tickets", 0).take_or_throw();  // it has arrived
   }
 
   // Returns the seat.
@@ -211,6 +211,28 @@ TEST_P(Grow, a_newcomer_that_does_not_answer_is_left_out_and_waited_for_once) {
     const TimePoint begin = clock.now();
     EXPECT_EQ(comm.grow({.patience = 30s}).size(), 2);
     EXPECT_LT(clock.now() - begin, 20s);
+  }));
+}
+
+// More than may wait at one door, and one that asks for more than fit in memory.
+TEST_P(Grow, a_crowd_that_takes_tickets_and_is_silent_does_not_keep_newcomers_out) {
+  const OpenJob job = open_job();
+  expect_success(run_members(job, 2, [&](Communicator& comm) {
+    std::vector<std::unique_ptr<Impostor>> crowd;
+    std::future<int> newcomer;
+    if (comm.rank() == 0) {
+      EXPECT_NE(error_of([&] { Impostor(job, comm.door(), 1'000'000'000); }).message, "");
+      for (int i = 0; i < 400; ++i) crowd.push_back(std::make_unique<Impostor>(job, comm.door()));
+      newcomer = std::async(std::launch::async, [&] { return qccl::init(job.newcomer(comm.door())).rank(); });
+    }
+    comm.barrier();
+    const SteadyClock clock;
+    const TimePoint begin = clock.now();
+    EXPECT_EQ(comm.grow({.at_least = 1, .patience = 100ms}).size(), 3);
+    EXPECT_LT(clock.now() - begin, 20s);
+    if (newcomer.valid()) {
+      EXPECT_EQ(newcomer.get(), 2);
+    }
   }));
 }
 

@@ -7,16 +7,18 @@
 // |-----------|-------------|----------------------------------------------------------------------|
 // | tickets   | add         | the newest ticket, from 1                                            |
 // | T/process | newcomer    | its process, for people: it waits                                    |
-// | T/gone    | its will    | its connection has ended                                             |
 // | T/R/call  | member      | answer at once                                                       |
 // | T/R/here  | newcomer    | its answer                                                           |
 // | T/R/seat  | member      | its seat (seat.h); empty: not this time, and round R + 1 follows     |
 // | T/R/in    | member      | "1": the meeting went well; empty: it failed, and round R + 1 follows |
 //
-// With a key only processes that have it reach the store. Without one whoever reaches the port may come in.
+// The server tells the member who waits and has answered, and keeps the keys of the newest two rounds of those that are
+// still connected (waiting_room.h). With a key only processes that have it reach the store. Without one whoever reaches
+// the port may come in.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +27,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/door/seat.h"
+#include "bootstrap/door/waiting_room.h"
 #include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
@@ -38,6 +41,7 @@ struct DoorOptions {
   std::string interface_filter{};
   std::string filter_source{};
   std::shared_ptr<const secure::Key> key{};
+  std::size_t most_bytes = WaitingRoom::kMostBytes;  // of its store
 };
 
 // Thread-safe. One thread at a time has called newcomers.
@@ -45,43 +49,42 @@ class Door {
  public:
   class Called;
 
-  // Opens the door. The clock outlives it. InvalidArgument if no interface passes the filter.
+  // Opens the door. InvalidArgument if no interface passes the filter.
   static Result<std::shared_ptr<Door>> open(const DoorOptions& options);
 
   // "10.0.0.1:40000", or several with commas, for QCCL_JOIN.
   const std::string& address() const { return address_; }
 
-  // Calls all newcomers and waits until `deadline` for those that have not been silent before. Blocks while another
+  // Calls all newcomers but those that were silent before, and waits for them until `deadline`. Blocks while another
   // thread has called some.
   Result<Called> call(TimePoint deadline);
   // For the store that this process has served since the start, which newcomers read (door_list.h): it ends with the
   // door.
   void keep(std::unique_ptr<TcpStoreServer> start_store) { start_store_ = std::move(start_store); }
   // Blocks until a newcomer comes that has not been called yet, at most until `deadline`.
-  Status wait_for_another(TimePoint deadline);
+  void wait_for_another(TimePoint deadline) const { room_->await_uncalled(deadline); }
 
  private:
   struct Newcomer {
-    std::int64_t ticket = 0;
     int round = 1;
-    bool is_silent = false;  // it did not answer a call in time: it is not waited for again
+    bool is_silent = false;  // it did not answer a call in time: it may still do so
     bool is_in = false;
-    bool is_gone = false;  // its process has ended
-    bool waits() const { return !is_in && !is_gone; }
   };
 
-  Door(std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own, std::string address, const std::string& job);
-  Status find_new();
-  Result<bool> is_gone(const Newcomer& newcomer);
+  Door(std::shared_ptr<WaitingRoom> room, std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own,
+       std::string address, const std::string& job);
+  Result<std::vector<std::int64_t>> call_those_not_silent();
+  Status show_arrival();
 
   const SteadyClock clock_;
+  const std::shared_ptr<WaitingRoom> room_;
   const std::unique_ptr<TcpStoreServer> server_;
   std::unique_ptr<TcpStoreServer> start_store_;
   const std::string address_;
   std::mutex mutex_;  // guards what follows
   TcpStore store_;
   KeySpace keys_;
-  std::vector<Newcomer> newcomers_;  // by ticket
+  std::map<std::int64_t, Newcomer> newcomers_;  // by ticket
 };
 
 // Newcomers that have answered, in the order of their tickets, and the right to seat them. Those without a seat at its
@@ -92,11 +95,11 @@ class Door::Called {
   Called& operator=(Called&&) = delete;
   ~Called();
 
-  std::size_t size() const { return indices_.size(); }
+  std::size_t size() const { return tickets_.size(); }
   // Gives newcomer `index` its seat.
   void seat(std::size_t index, const Seat& seat);
   // Whether a newcomer with a seat has ended since.
-  Result<bool> has_lost_one() const;
+  bool has_lost_one() const;
   // Those with seats are members now.
   void admit();
 
@@ -107,8 +110,8 @@ class Door::Called {
 
   Door* door_;
   std::unique_lock<std::mutex> lock_;  // moved from: another object answers
-  std::vector<std::size_t> indices_;   // of Door::newcomers_
-  std::size_t seated_ = 0;             // the first ones
+  std::vector<std::int64_t> tickets_;
+  std::size_t seated_ = 0;  // the first ones
 };
 
 }  // namespace qccl::bootstrap

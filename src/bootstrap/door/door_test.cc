@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "bootstrap/door/newcomer.h"
+#include "bootstrap/store/store_protocol.h"
 #include "bootstrap/test_support.h"
 #include "os/net/socket.h"
 
@@ -56,7 +60,7 @@ Door::Called call_one(Door& door) {
     if (called.size() == 1) return called;
     // Released before the wait.
     static_cast<void>(std::optional(std::move(called)));
-    door.wait_for_another(soon()).take_or_throw();
+    door.wait_for_another(soon());
   }
 }
 
@@ -118,22 +122,32 @@ TEST(Door, calls_those_again_whose_meeting_has_failed_and_no_members) {
   EXPECT_EQ(door->call(soon()).take_or_throw().size(), 0U);
 }
 
-// A newcomer that only takes a ticket.
+std::string job_key(const std::string& name) { return wire_prefix(door_name(kJob), 0) + name; }
+
+// A newcomer that takes a ticket, and answers when the test says so.
 class Passer {
  public:
   explicit Passer(const Door& door)
       : store_({.host = addresses_of(door).front().host,
                 .port = addresses_of(door).front().port,
-                .deadline = soon(),
+                .deadline = soon(seconds(300)),
                 .clock = &kClock}),
         keys_(store_, door_name(kJob), 0, kClock),
         ticket_(keys_.add("tickets", 1).take_or_throw()) {
-    keys_.leave_will({{fmt::format("{}/gone", ticket_), ""}}).take_or_throw();
+    keys_.set(fmt::format("{}/process", ticket_), "passer").take_or_throw();
+    keys_.add("tickets", 0).take_or_throw();  // it has arrived
   }
-  void answer() { keys_.set(fmt::format("{}/1/here", ticket_), "").take_or_throw(); }
-  // Returns when the door knows that this newcomer has ended.
-  void await_end_of(int ticket) {
-    ASSERT_TRUE(keys_.get(fmt::format("{}/gone", ticket), soon()).take_or_throw().has_value());
+  void await_call(int round = 1) {
+    ASSERT_TRUE(keys_.get(fmt::format("{}/{}/call", ticket_, round), soon()).take_or_throw().has_value());
+  }
+  void answer(int round = 1) {
+    await_call(round);
+    keys_.set(fmt::format("{}/{}/here", ticket_, round), "").take_or_throw();
+  }
+  std::future<void> answering(int rounds = 1) {
+    return std::async(std::launch::async, [this, rounds] {
+      for (int round = 1; round <= rounds; ++round) answer(round);
+    });
   }
 
  private:
@@ -146,21 +160,160 @@ TEST(Door, does_not_wait_for_newcomers_that_have_ended) {
   const auto door = open_door();
   { const Passer ended(*door); }
   Passer next(*door);
-  next.answer();
-  next.await_end_of(1);
+  const auto answering = next.answering();
   EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 1U);
+}
+
+TEST(Door, does_not_wait_for_newcomers_that_end_meanwhile) {
+  const auto door = open_door();
+  auto silent = std::make_unique<Passer>(*door);
+  auto ending = std::async(std::launch::async, [&] {
+    silent->await_call();
+    silent.reset();
+  });
+  EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 0U);
+}
+
+TEST(Door, takes_the_late_answer_of_a_silent_newcomer) {
+  const auto door = open_door();
+  Passer silent(*door);
+  EXPECT_EQ(door->call(soon(milliseconds(20))).take_or_throw().size(), 0U);
+  silent.answer();
+  const TimePoint limit = soon();
+  while (door->call(soon(std::chrono::hours(1))).take_or_throw().size() == 0) ASSERT_LT(kClock.now(), limit);
 }
 
 TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
   const auto door = open_door();
   std::optional<Passer> newcomer(std::in_place, *door);
-  newcomer->answer();
+  auto answering = newcomer->answering();
   Door::Called called = call_one(*door);
+  answering.get();
   called.seat(0, some_seat());
-  EXPECT_FALSE(called.has_lost_one().take_or_throw());
+  EXPECT_FALSE(called.has_lost_one());
   newcomer.reset();
   const TimePoint limit = soon();
-  while (!called.has_lost_one().take_or_throw()) ASSERT_LT(kClock.now(), limit);
+  while (!called.has_lost_one()) ASSERT_LT(kClock.now(), limit);
+}
+
+// Each round took 500 bytes if they stayed.
+TEST(Door, rounds_without_a_seat_leave_nothing_in_its_store) {
+  const auto door = Door::open({.job = kJob, .most_bytes = 16 * 1024}).take_or_throw();
+  Passer newcomer(*door);
+  constexpr int kRounds = 1000;
+  const auto answering = newcomer.answering(kRounds);
+  for (int round = 1; round <= kRounds; ++round) {
+    ASSERT_EQ(door->call(soon()).take_or_throw().size(), 1U) << round;
+  }
+}
+
+TEST(Door, newcomers_that_leave_take_their_keys_with_them) {
+  const auto door = Door::open({.job = kJob, .most_bytes = 16 * 1024}).take_or_throw();
+  for (int i = 0; i < 300; ++i) {
+    Passer newcomer(*door);
+    const auto answering = newcomer.answering();
+    Door::Called called = call_one(*door);
+    called.seat(0, some_seat());
+    if (i % 2 == 0) called.admit();
+  }
+}
+
+// A connection that speaks the protocol by itself.
+class Stranger {
+ public:
+  Stranger(const Door& door, const char* address) : Stranger(addresses_of(door).front().port, address) {}
+  Stranger(std::uint16_t port, const char* address) : fd_(connection_from(address, port)) {
+    EXPECT_TRUE(os::set_no_delay(fd_));
+    send(encode_request({.query = Query::validate, .number = kStoreMagic}));
+  }
+  void add_tickets(std::int64_t delta) {
+    send(encode_request({.query = Query::add, .keys = {job_key("tickets")}, .number = delta}));
+  }
+  void set(const std::string& name, const std::string& value = "") {
+    send(encode_request({.query = Query::set, .keys = {job_key(name)}, .value = value}));
+  }
+  // An add's answer; empty: the door has closed the connection.
+  std::optional<std::int64_t> sum() {
+    std::int64_t sum = 0;
+    const auto bytes = std::as_writable_bytes(std::span(&sum, 1));
+    return os::read_exactly(fd_, bytes, soon(), kClock).ok() ? std::optional(sum) : std::nullopt;
+  }
+
+ private:
+  void send(const std::string& bytes) {
+    static_cast<void>(os::write_exactly(fd_, std::as_bytes(std::span(bytes)), soon(), kClock));
+  }
+  os::Fd fd_;
+};
+
+TEST(Door, gives_a_connection_one_ticket) {
+  const auto door = open_door();
+  Stranger greedy(*door, "127.0.0.2"), twice(*door, "127.0.0.2");
+  greedy.add_tickets(1'000'000'000);
+  EXPECT_EQ(greedy.sum(), std::nullopt);
+  twice.add_tickets(1);
+  EXPECT_EQ(twice.sum(), 1);
+  twice.add_tickets(1);
+  EXPECT_EQ(twice.sum(), std::nullopt);
+  const TimePoint begin = kClock.now();
+  EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 0U);
+  EXPECT_LT(kClock.now() - begin, seconds(20));
+}
+
+TEST(Door, refuses_writes_that_no_newcomer_makes) {
+  const auto door = open_door();
+  for (const char* name :
+       {"1/process", "7/process", "2/1/seat", "2/1/in", "2/1/call", "2/1/here", "2/gone", "tickets"}) {
+    Passer honest(*door);
+    Stranger forger(*door, "127.0.0.2");
+    forger.set(name);
+    forger.add_tickets(0);
+    EXPECT_EQ(forger.sum(), std::nullopt) << name;
+  }
+}
+
+// They are never called again, and are dropped as any crowd of strangers is.
+TEST(Door, a_crowd_with_tickets_costs_its_first_call_the_patience_and_keeps_nobody_out) {
+  allow_many_descriptors();
+  const auto door = open_door();
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (int i = 0; i < 1000; ++i) {
+    crowd.push_back(std::make_unique<Stranger>(*door, "127.0.0.2"));
+    crowd.back()->add_tickets(1);
+    EXPECT_EQ(crowd.back()->sum(), i + 1);
+    crowd.back()->set(fmt::format("{}/process", i + 1));
+    crowd.back()->add_tickets(0);
+    EXPECT_EQ(crowd.back()->sum(), i + 1);
+  }
+  std::size_t left = 0;
+  for (const auto& each : crowd) {
+    each->add_tickets(0);
+    left += each->sum() ? 1 : 0;
+  }
+  EXPECT_LE(left, TcpStoreServer::kMaxStrangers);
+  Waiting newcomer(*door);
+  EXPECT_LE(door->call(soon(milliseconds(100))).take_or_throw().size(), 1U);
+  const TimePoint begin = kClock.now();
+  for (;;) {
+    Door::Called called = door->call(soon(std::chrono::hours(1))).take_or_throw();
+    if (called.size() == 0) continue;
+    called.seat(0, some_seat());
+    called.admit();
+    break;
+  }
+  EXPECT_EQ(newcomer.answer().take_or_throw().rank, 2);
+  EXPECT_LT(kClock.now() - begin, seconds(20));
+}
+
+TEST(WaitingRoom, keeps_those_that_hold_a_ticket_as_long_as_they_like) {
+  const auto server =
+      TcpStoreServer::start("", 0, std::make_shared<WaitingRoom>(kJob), {}, milliseconds(100)).take_or_throw();
+  Stranger holder(server->port(), "127.0.0.1");
+  holder.add_tickets(1);
+  EXPECT_EQ(holder.sum(), 1);
+  EXPECT_EQ(Stranger(server->port(), "127.0.0.1").sum(), std::nullopt) << "dropped when its time is up";
+  holder.add_tickets(0);
+  EXPECT_EQ(holder.sum(), 1);
 }
 
 TEST(Door, a_port_that_another_process_has_is_replaced) {
@@ -177,7 +330,7 @@ TEST(Newcomer, waits_at_another_door_when_its_own_closes) {
   for (const DoorAddress& door : addresses_of(*second)) doors.push_back(door);
   Newcomer newcomer(fixed_doors(doors), kJob, nullptr, soon(), kClock);
   auto answer = std::async(std::launch::async, [&] { return newcomer.wait_for_seat(); });
-  first->wait_for_another(soon()).take_or_throw();
+  first->wait_for_another(soon());
   first.reset();
   Door::Called called = call_one(*second);
   called.seat(0, some_seat());
@@ -200,10 +353,10 @@ TEST(Newcomer, that_the_others_met_without_knocks_anew) {
   EXPECT_EQ(newcomer.answer().take_or_throw().rank, 2);
 }
 
-TEST(Newcomer, of_another_job_is_never_called) {
+TEST(Newcomer, of_another_job_is_refused) {
   const auto door = open_door();
   Newcomer newcomer(fixed_doors(addresses_of(*door)), "other", nullptr, soon(milliseconds(50)), kClock);
-  expect_failure(newcomer.wait_for_seat(), ErrorKind::deadline_exceeded, "did not call grow()");
+  expect_failure(newcomer.wait_for_seat(), ErrorKind::deadline_exceeded, "the door of a job of another name");
   EXPECT_EQ(door->call(soon()).take_or_throw().size(), 0U);
 }
 

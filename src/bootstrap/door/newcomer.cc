@@ -19,6 +19,7 @@ constexpr Nanoseconds kConnectLimit = std::chrono::seconds(3);
 constexpr Nanoseconds kAnswerLimit = std::chrono::seconds(5);
 constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 constexpr Nanoseconds kRetryDelay = std::chrono::milliseconds(100);
+constexpr const char* kOtherJob = " (perhaps it is the door of a job of another name)";
 constexpr Nanoseconds kReadAgain = std::chrono::milliseconds(500);  // the store's list
 
 std::optional<DoorAddress> parse_door(std::string_view text) {
@@ -78,9 +79,14 @@ Status Newcomer::try_door(const DoorAddress& door) {
                                                       .retries = false,
                                                       .answer_limit = kAnswerLimit});
   keys_.emplace(*store_, name_, 0, clock_);
-  QCCL_ASSIGN(ticket_, keys_->add("tickets", 1));
+  auto ticket = keys_->add("tickets", 1);
+  if (!ticket) {
+    Failure failure = ticket.failure();
+    if (failure.info().kind == ErrorKind::peer_lost) failure.info().message += kOtherJob;
+    return failure;
+  }
+  ticket_ = *ticket;
   round_ = 1;
-  QCCL_TRY(keys_->leave_will({{fmt::format("{}/gone", ticket_), ""}}));
   return keys_->set(fmt::format("{}/process", ticket_), own_process_text());
 }
 

@@ -99,6 +99,8 @@ Result<GenerationResult> decode_outcome(std::string_view bytes) {
   return unreadable("the outcome");
 }
 
+std::string wire_prefix(const std::string& job, std::uint32_t restart) { return wire_key(key_prefix(job, restart)); }
+
 std::string door_name(const std::string& job) { return job + "/door"; }
 
 KeySpace::KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock)
@@ -161,9 +163,7 @@ Result<ClaimAnswer> KeySpace::claim(const ClaimRequest& request, TimePoint deadl
 }
 
 JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)
-    : prefix_(wire_key(key_prefix(job, restart))),
-      door_prefix_(wire_key(key_prefix(door_name(job), 0))),
-      world_(world) {}
+    : prefix_(wire_prefix(job, restart)), door_prefix_(wire_prefix(door_name(job), 0)), world_(world) {}
 
 std::string JobKeys::refusals_key() const { return prefix_ + kRefusals; }
 

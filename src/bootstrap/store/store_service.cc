@@ -65,6 +65,14 @@ bool StoreState::has_all(const std::vector<std::string>& keys) const {
   return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return has(key); });
 }
 
+void StoreState::erase(std::string_view prefix) {
+  auto each = values_.lower_bound(prefix);
+  while (each != values_.end() && each->first.starts_with(prefix)) {
+    bytes_ -= each->first.size() + each->second->size() + kEntryCost;
+    each = values_.erase(each);
+  }
+}
+
 bool StoreState::wait(Waiter waiter, const std::vector<std::string>& keys) {
   cancel(waiter);
   released_.reserve(released_.size() + lacking_.size() + 1);
@@ -271,15 +279,19 @@ bool StoreService::answer(StoreClient& client, StoreRequest& request) {
 void StoreService::wait(StoreClient& client, StoreRequest& request) {
   const bool lacks_some = state_.wait(client.id, request.keys);
   client.awaited = request.query == Query::await ? std::move(request.keys[0]) : "";
-  if (!lacks_some) return answer_wait(client, kReady);
-  if (!refuses_waits_) return;
+  if (!lacks_some) answer_wait(client, kReady);
+  if (!lacks_some || !refuses_waits_) return;
   state_.cancel(client.id);
   answer_wait(client, kServerEnds);
 }
 
-void StoreService::answer_wait(StoreClient& client, std::uint8_t answer) {
+bool StoreService::answer_wait(StoreClient& client, std::uint8_t answer) {
+  const bool has_value = answer == kReady && !client.awaited.empty();
+  const StoreState::Value value = has_value ? state_.get(client.awaited) : nullptr;
+  if (has_value && value == nullptr) return false;
   client.answers.add(integer_bytes(answer));
-  if (answer == kReady && !client.awaited.empty()) add_value(client.answers, state_.get(client.awaited));
+  if (has_value) add_value(client.answers, value);
+  return true;
 }
 
 bool StoreService::set(StoreClient& client, StoreRequest& request) {

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -42,6 +44,8 @@ class StoreState {
   // The new sum. CorruptData if the value is no decimal number or the sum leaves 64 bits.
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   bool has_all(const std::vector<std::string>& keys) const;
+  // Forgets all keys that begin with `prefix`. Allocates nothing.
+  void erase(std::string_view prefix);
 
   // Records that `waiter` waits for `keys`, in place of its earlier wait. False, and nothing recorded, if all exist.
   bool wait(Waiter waiter, const std::vector<std::string>& keys);
@@ -57,7 +61,7 @@ class StoreState {
   void release_waiters_of(const std::string& key);  // allocates nothing
 
   const std::size_t limit_;
-  std::map<std::string, Value> values_;
+  std::map<std::string, Value, std::less<>> values_;
   std::size_t bytes_ = 0;
   std::map<Waiter, std::set<std::string>> lacking_;     // keys each waiter still lacks
   std::map<std::string, std::set<Waiter>> waiters_of_;  // the same, by key
@@ -132,8 +136,9 @@ class StoreService {
   // connection is lost or the client broke the protocol. A wait without an answer is recorded in the state, by client.
   bool serve(StoreClient& client);
 
-  // Answers a wait or await that the state has recorded: kReady or kServerEnds.
-  void answer_wait(StoreClient& client, std::uint8_t answer);
+  // Answers a wait or await that the state has recorded: kReady or kServerEnds. False if the awaited key was erased
+  // since.
+  bool answer_wait(StoreClient& client, std::uint8_t answer);
 
   // Does what the client's will says if its connection has ended, as far as there is memory and room for it.
   void execute_will(StoreClient& client);

@@ -71,6 +71,24 @@ TEST(StoreState, a_cancelled_waiter_is_never_released) {
   EXPECT_EQ(take_released(state), Waiters{2});
 }
 
+TEST(StoreState, erases_all_keys_of_a_prefix_and_their_bytes) {
+  StoreState state(4096);
+  for (int round = 0; round < 100; ++round) {
+    for (const char* key : {"1/", "1/a", "1/b/c", "10/a", "1", "2/a"}) {
+      ASSERT_TRUE(state.set(key, std::string(100, 'x')).ok()) << round;
+    }
+    state.erase("1/");
+    EXPECT_FALSE(state.has("1/"));
+    EXPECT_FALSE(state.has("1/a"));
+    EXPECT_FALSE(state.has("1/b/c"));
+    EXPECT_TRUE(state.has("10/a"));
+    EXPECT_TRUE(state.has("1"));
+    EXPECT_TRUE(state.has("2/a"));
+  }
+  state.erase("3");
+  EXPECT_TRUE(state.has("2/a"));
+}
+
 TEST(StoreState, a_full_store_refuses_new_values_and_keeps_the_old) {
   StoreState state;
   const std::string megabyte(1024 * 1024, 'x');

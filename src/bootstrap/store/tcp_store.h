@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -34,6 +35,7 @@ struct TcpStoreOptions {
   TimePoint connect_by = kForever;                // for its first connection alone
   bool retries = true;                            // a connection that is refused or lost before the store has answered
   Nanoseconds answer_limit = Nanoseconds::max();  // a store that takes longer to answer is lost
+  std::function<Result<os::Fd>()> dial = {};      // in place of the address, without TLS: this process's own server
 };
 
 class TcpStore final : public PipelinedStore {

@@ -1,8 +1,10 @@
 #include "bootstrap/store/tcp_store_server.h"
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <vector>
 
 #include "base/log.h"
 #include "bootstrap/store/store_service.h"
@@ -27,9 +29,50 @@ std::size_t most_strangers(const StoreRules* rules) {
   return static_cast<std::size_t>(world + std::clamp(share, kFewestStrangers, most));
 }
 
+// What other threads ask of the server's. Thread-safe.
+class Inbox {
+ public:
+  explicit Inbox(os::Poller& poller) : poller_(poller) {}
+
+  void stop(Nanoseconds linger) {
+    {
+      const std::lock_guard lock(mutex_);
+      linger_ = linger;
+    }
+    poller_.wake();
+  }
+  void add(os::Fd own) {
+    {
+      const std::lock_guard lock(mutex_);
+      own_.push_back(std::move(own));
+    }
+    poller_.wake();
+  }
+
+  // How long to serve on; empty: it need not stop.
+  std::optional<Nanoseconds> linger() const {
+    const std::lock_guard lock(mutex_);
+    return linger_;
+  }
+  // A new client of this process; invalid if there is none.
+  os::Fd take_own() {
+    const std::lock_guard lock(mutex_);
+    if (own_.empty()) return {};
+    os::Fd own = std::move(own_.back());
+    own_.pop_back();
+    return own;
+  }
+
+ private:
+  os::Poller& poller_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::optional<Nanoseconds> linger_;
+  std::vector<os::Fd> own_;
+};
+
 }  // namespace
 
-// Everything the thread owns. Other threads call only request_stop().
+// Everything the thread owns. Other threads use only its inbox().
 class TcpStoreServer::Loop {
  public:
   Loop(os::Poller poller, os::Fd listener, bool is_local, std::shared_ptr<StoreRules> rules, StoreSecrets secrets,
@@ -66,11 +109,7 @@ class TcpStoreServer::Loop {
     clients_.clear();  // clients that could not be answered see end of file
   }
 
-  void request_stop(Nanoseconds linger) {
-    linger_nanoseconds_.store(linger.count(), std::memory_order_relaxed);
-    stop_requested_.store(true, std::memory_order_release);  // publishes the linger to run()
-    poller_.wake();
-  }
+  Inbox& inbox() { return inbox_; }
 
  private:
   using Id = StoreClient::Id;  // also the Poller's token
@@ -84,10 +123,12 @@ class TcpStoreServer::Loop {
         serve(*client);
       }
     }
+    welcome_own();
     while (const auto id = state_.any_released()) end_wait(*id, kReady);
     drop_overdue();
-    if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) {
-      stop_at_ = saturating_add(clock_.now(), Nanoseconds(linger_nanoseconds_.load(std::memory_order_relaxed)));
+    const auto linger = inbox_.linger();
+    if (!stop_at_ && linger) {
+      stop_at_ = saturating_add(clock_.now(), *linger);
       listener_.reset();
       is_listening_ = false;
       service_.refuse_waits();
@@ -142,6 +183,15 @@ class TcpStoreServer::Loop {
     if (const auto stranger = clients_.strangers().to_displace()) drop(*stranger);
   }
 
+  void welcome_own() {
+    for (os::Fd own = inbox_.take_own(); own.valid(); own = inbox_.take_own()) {
+      const Id id = next_id_++;
+      served_ = id;
+      if (!poller_.watch(own.get(), id)) continue;
+      serve(clients_.add_own(id, std::move(own)));
+    }
+  }
+
   // Logs the first connection of another user, not a thousand of them.
   bool is_of_this_user(const os::Fd& socket) {
     const Status same = os::check_same_user(socket);
@@ -160,8 +210,8 @@ class TcpStoreServer::Loop {
   void end_wait(Id id, std::uint8_t answer) {
     served_ = id;
     StoreClient& client = *clients_.find(id);
-    service_.answer_wait(client, answer);
-    if (!client.answers.send(client.stream) || !watch(client)) return drop(id);
+    const bool is_answered = service_.answer_wait(client, answer);
+    if (!is_answered || !client.answers.send(client.stream) || !watch(client)) return drop(id);
     state_.cancel(id);
   }
 
@@ -183,6 +233,7 @@ class TcpStoreServer::Loop {
   }
 
   os::Poller poller_;
+  Inbox inbox_{poller_};
   os::Fd listener_;
   const bool is_local_;
   const std::shared_ptr<StoreRules> rules_;
@@ -196,8 +247,6 @@ class TcpStoreServer::Loop {
   bool is_listening_ = true;
   bool warned_of_user_ = false;
   std::optional<TimePoint> stop_at_;
-  std::atomic<bool> stop_requested_{false};
-  std::atomic<Nanoseconds::rep> linger_nanoseconds_{0};
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string& address, std::uint16_t port,
@@ -225,6 +274,12 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, s
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port, std::move(own.second)));
 }
 
+Result<os::Fd> TcpStoreServer::connect_own() {
+  QCCL_ASSIGN(auto own, os::socket_pair());
+  loop_->inbox().add(std::move(own.first));
+  return std::move(own.second);
+}
+
 TcpStoreServer::TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client)
     : loop_(std::move(loop)), port_(port), own_client_(std::move(own_client)) {
   thread_ = os::start_thread("qccl-store", [this] { loop_->run(); });
@@ -241,7 +296,7 @@ void TcpStoreServer::stop(Nanoseconds linger) {
     return;
   }
   own_client_.reset();
-  loop_->request_stop(linger);
+  loop_->inbox().stop(linger);
   thread_.join();
 }
 

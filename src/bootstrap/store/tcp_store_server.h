@@ -1,7 +1,7 @@
-// The key-value store that rank 0 serves while ranks find each other: torch's TCPStore protocol
-// (store_protocol.h) on a thread of its own.
+// The key-value store that rank 0 serves while ranks find each other, and a member at its door: torch's TCPStore
+// protocol (store_protocol.h) on a thread of its own.
 //
-// Any process can reach its port. Rank 0 itself uses a socket pair, without restrictions. For all others:
+// Any process can reach its port. The server's own process uses a socket pair, without restrictions. For all others:
 // - only what its rules allow is stored (store_rules.h), and only once: existing keys are not overwritten (kServesAwait
 //   says so);
 // - requests are short, and the next one is read only after the client has taken the earlier answers;
@@ -49,8 +49,10 @@ class TcpStoreServer {
   // 0 on a unix socket.
   std::uint16_t port() const { return port_; }
 
-  // Rank 0's own connection, already introduced, which no other process can obtain. Call once.
+  // This process's own connection, already introduced, which no other process can obtain. Call once.
   os::Fd take_own_client() { return std::move(own_client_); }
+  // Another one, not introduced. Thread-safe.
+  Result<os::Fd> connect_own();
 
   // Accepts no more connections, tells clients that wait for a key that it will not come, drops strangers, and serves
   // the others until they leave or `linger` has passed. Then ends. Idempotent.

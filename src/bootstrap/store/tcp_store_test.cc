@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "bootstrap/meeting/job_rules.h"
+#include "bootstrap/store/store_service.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
 #include "os/net/socket.h"
@@ -219,6 +220,37 @@ TEST_F(JobStoreTest, a_jobs_store_drops_a_client_whose_will_no_rank_leaves) {
   TcpStore stranger = client_of(*server);
   stranger.leave_will({{"qccl/job/0/generation", "1"}});
   EXPECT_FALSE(caught([&] { stranger.add("qccl/job/0/generation", 0); }).ok());
+}
+
+TEST_F(JobStoreTest, another_own_connection_may_write_what_no_rank_writes) {
+  own_client_of(*server).add("qccl/job/0/generation", 1);
+  TcpStoreOptions options = options_at(server->port());
+  options.dial = [this] { return server->connect_own(); };
+  TcpStore own(options);
+  EXPECT_EQ(own.add("qccl/job/0/generation", 1), 2);
+  own.set("key", "value");
+  EXPECT_EQ(client_of(*server).get("key", seconds(10)), "value");
+}
+
+// Keys that begin with "/k" are gone as soon as they have been set.
+class Forgetting final : public StoreRules {
+ public:
+  std::size_t most_bytes() const override { return StoreState::kMaxBytes; }
+  bool may_add(Client, std::string_view, std::int64_t) const override { return true; }
+  bool may_set(Client, std::string_view, std::string_view) const override { return true; }
+  bool may_leave(std::string_view, std::string_view) const override { return true; }
+  void has_set(Client, std::string_view, StoreState& state) override { state.erase("/k"); }
+};
+
+TEST(TcpStoreServer, drops_a_client_whose_awaited_key_is_gone_before_it_is_answered) {
+  const auto server = TcpStoreServer::start("127.0.0.1", 0, std::make_shared<Forgetting>()).take_or_throw();
+  RawClient waits(*server);
+  waits.send(kIntroduction + encode_request({.query = Query::await, .keys = {"/k"}}));
+  EXPECT_TRUE(waits.ping());
+  TcpStore other = client_of(*server);
+  other.set("k", "v");
+  EXPECT_TRUE(waits.is_dropped());
+  EXPECT_EQ(other.add("n", 1), 1);
 }
 
 TEST_F(JobStoreTest, reading_a_counter_of_a_jobs_store_makes_none) {

@@ -95,7 +95,7 @@ class Growth {
       const std::vector<Report> reports = exchange(called ? called->size() : 0);
       if (choose(reports)) return called;
       called.reset();
-      if (door_ != nullptr) static_cast<void>(door_->wait_for_another(saturating_add(now(), kLookEvery)));
+      if (door_ != nullptr) door_->wait_for_another(saturating_add(now(), kLookEvery));
     }
   }
 
@@ -143,9 +143,8 @@ class Growth {
   std::optional<std::string> find_lost(const std::optional<Door::Called>& called) const {
     const std::vector<LostRank> members = group_.failed();
     if (!members.empty()) return fmt::format("rank {} of the group that grows is lost", members.front().rank);
-    Result<bool> newcomers = called ? called->has_lost_one() : false;
-    if (newcomers.ok() && *newcomers) return fmt::format("a newcomer at the door of rank {} is lost", group_.rank());
-    return std::nullopt;
+    if (!called || !called->has_lost_one()) return std::nullopt;
+    return fmt::format("a newcomer at the door of rank {} is lost", group_.rank());
   }
 
   // What fails here for lack of memory must not keep this rank from the collective that follows on all members.

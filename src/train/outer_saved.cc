@@ -110,7 +110,8 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
          fmt::format("the state was saved as version {}, this is version {}", version, kVersion));
   }
   if (from.number() != model.settings()) {
-    fail(group, ErrorKind::invalid_argument, "the state was saved with other options or parameters");
+    fail(group, ErrorKind::invalid_argument,
+         "the state was saved with other options or parameters, or another optimizer");
   }
   for (std::uint64_t* number : {&schedule.steps, &schedule.rounds, &schedule.origin_step, &schedule.origin_round})
     *number = from.number();

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "support/error_of.h"
 #include "support/transports.h"
 #include "threads/outer/trained_model.h"
 #include "train/outer_state.h"
@@ -91,6 +92,25 @@ TEST_P(OuterRounds, seconds_waited_hold_all_of_a_call_with_its_copies_and_with_a
       EXPECT_GE(round.seconds_waited, 1e-9 * static_cast<double>(stamps.ended[i] - stamps.begun[i])) << i;
       EXPECT_LE(round.seconds_waited, round.seconds) << i;
     }
+  });
+}
+
+TEST_P(OuterRounds, seconds_waited_hold_the_time_from_an_error_to_the_next_call) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> values(1000, 1.0F);
+    Stamps stamps;
+    OuterLoop outer(comm, {stamps.parameter(values)}, {.every = 1, .go_on = false});
+    stamps.begun.clear();
+    stamps.ended.clear();
+    Communicator next = comm.dup();
+    if (comm.rank() == 0) Communicator(outer.group()).abort("a test");
+    EXPECT_EQ(error_of([&] { outer.step(); }).kind, ErrorKind::aborted);
+    for (const std::int64_t end = stamps.now() + 20'000'000; stamps.now() < end;) {
+    }
+    outer.regroup(next);
+    ASSERT_EQ(outer.history().size(), 1u);
+    EXPECT_GE(outer.history()[0].seconds_waited, 1e-9 * static_cast<double>(stamps.ended[0] - stamps.begun[0]));
+    EXPECT_LE(outer.history()[0].seconds_waited, outer.history()[0].seconds);
   });
 }
 

@@ -232,11 +232,19 @@ TEST_P(Outer, state_that_was_saved_and_loaded_gives_the_same_bits_even_in_the_mi
 
 // One value: a round that began with 3 and 9 is in flight.
 TEST_P(Outer, additional_ranks_that_load_the_state_of_another_one_send_nothing_twice) {
-  const OuterOptions options{.every = 4, .delay = 2, .optimizer = averaging()};
-  for (const bool is_compressed : {false, true}) {
+  struct Case {
+    Compression compression = none();
+    bool is_weighted = false;
+    float average;  // of the models with which the round began, 4, 12 and where it counts 0
+  };
+  for (const Case& each : {Case{none(), false, 16.0F / 3}, Case{block_int({.bits = 4}), false, 16.0F / 3},
+                           Case{none(), true, 8}, Case{block_int({.bits = 4}), true, 8}}) {
     std::vector<std::byte> saved[2];
-    OuterOptions used = options;
-    if (is_compressed) used.compression = block_int({.bits = 4});
+    const OuterOptions options{.every = 4,
+                               .delay = 2,
+                               .compression = each.compression,
+                               .is_weighted = each.is_weighted,
+                               .optimizer = averaging()};
     const auto train = [](OuterLoop& outer, Communicator& comm, std::vector<float>& own, int steps) {
       for (int step = 0; step < steps; ++step) {
         own[0] += comm.rank() == 0 ? 1.0F : 3.0F;
@@ -245,19 +253,19 @@ TEST_P(Outer, additional_ranks_that_load_the_state_of_another_one_send_nothing_t
     };
     expect_success(2, [&](Communicator& comm) {
       std::vector<float> own(1, 0.0F);
-      OuterLoop outer(comm, {OuterParameter::of("x", own)}, used);
+      OuterLoop outer(comm, {OuterParameter::of("x", own)}, options);
       train(outer, comm, own, 5);
       saved[comm.rank()] = outer.save();
     });
     expect_success(3, [&](Communicator& comm) {
       const bool is_additional = comm.rank() == 2;
       std::vector<float> own(1, -1.0F);
-      OuterLoop outer(comm, {OuterParameter::of("x", own)}, used);
+      OuterLoop outer(comm, {OuterParameter::of("x", own)}, options);
       if (!is_additional) own[0] = comm.rank() == 0 ? 5.0F : 15.0F;
       outer.load(saved[is_additional ? 0 : comm.rank()], !is_additional);
       if (is_additional) EXPECT_EQ(own[0], 0.0F);
       train(outer, comm, own, 1);
-      EXPECT_NEAR(outer.global(0)[0], (4.0F + 12.0F + 0.0F) / 3, is_compressed ? 0.2 : 1e-6);
+      EXPECT_NEAR(outer.global(0)[0], each.average, each.compression.is_none() ? 1e-6 : 0.2);
       outer.finish();
       expect_same_bits(comm, outer);
     });

@@ -1,5 +1,6 @@
 """qccl.outer: training that synchronises every H steps."""
 
+import io
 import os
 import signal
 import warnings
@@ -139,6 +140,34 @@ def test_a_run_that_was_saved_and_resumed_has_the_same_bits(make, cut):
             assert torch.equal(got, want)
 
     run_ranks(body, 2)
+
+
+def test_an_additional_rank_loads_the_state_of_another_one():
+    def save(rank):
+        training = Training(rank, **STREAMING)
+        training.run(7)  # a round is in flight
+        states = io.BytesIO()
+        torch.save((training.model.state_dict(), training.outer.state_dict()), states)
+        return states.getvalue()
+
+    saved = run_ranks(save, 2)
+
+    def resume(rank):
+        training = Training(rank, **STREAMING)
+        training.step = 7
+        model, outer = torch.load(io.BytesIO(saved[rank % 2]))
+        if rank < 2:
+            training.model.load_state_dict(model)
+        training.outer.load_state_dict(outer, own=rank < 2)
+        own = dict(training.model.named_parameters())
+        is_global = all(torch.equal(own[name], x) for name, x in training.outer.global_state().items() if name in own)
+        assert is_global == (rank == 2)
+        training.run(20)
+        training.outer.finish()
+        assert_same_on_all_ranks(training.values())
+        return training.outer.stats()[-1]["ranks"]
+
+    assert run_ranks(resume, 3) == [3, 3, 3]
 
 
 def test_survivors_of_a_kill_finish_the_round(tmp_path):

@@ -1,0 +1,54 @@
+"""qccl.torchft.OuterLoop asks a manager for a quorum before rounds, and only then. A stand-in for torchft's manager."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+
+class Manager:
+    """Whose quorum is always the same group."""
+
+    def __init__(self):
+        self.quorums = 0
+        self._pg = SimpleNamespace(parent=dist.group.WORLD)
+
+    def start_quorum(self, allow_heal):
+        self.quorums += 1
+
+    def wait_quorum(self):
+        pass
+
+    def errored(self):
+        return None
+
+
+def outer_loop_of_torchft():
+    process_group = ModuleType("torchft.process_group")
+    process_group.ProcessGroupWrapper = object
+    sys.modules |= {"torchft": ModuleType("torchft"), "torchft.process_group": process_group}
+    import qccl.torchft
+
+    return qccl.torchft.OuterLoop
+
+
+@pytest.mark.parametrize("delay", [0, 2, 4])
+def test_one_quorum_for_each_round_whether_or_not_one_is_in_flight(delay):
+    def body(rank):
+        manager = Manager()
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+        outer = outer_loop_of_torchft()(manager, model, every=8, fragments=2, delay=delay)
+        assert manager.quorums == 1
+        steps = []
+        for step in range(1, 21):
+            before = manager.quorums
+            outer.step()
+            steps += [step] * (manager.quorums - before)
+        outer.finish()
+        assert steps == [4, 8, 12, 16, 20]
+        assert manager.quorums == 1 + 5 + 1
+
+    run_ranks(body, 2)

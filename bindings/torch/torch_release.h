@@ -25,14 +25,26 @@
 #define QCCL_OVERRIDE_2_15 override
 #endif
 
-// c10d has hooks for the ends of operations.
-#define QCCL_TORCH_HAS_COMPLETION_HOOKS !QCCL_TORCH_BEFORE(15)
+// Features for which c10d has a macro, so that nightly builds, too, say what they have: hooks for failures, groups that
+// get new ranks, windows for one-sided writes.
+#ifdef C10D_BACKEND_HAS_HOOKS
+#define QCCL_TORCH_HAS_HOOKS 1
+#else
+#define QCCL_TORCH_HAS_HOOKS 0
+#endif
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+#define QCCL_TORCH_HAS_RECONFIGURE 1
+#else
+#define QCCL_TORCH_HAS_RECONFIGURE 0
+#endif
+#ifdef C10D_BACKEND_HAS_WINDOW
+#define QCCL_TORCH_HAS_WINDOWS 1
+#else
+#define QCCL_TORCH_HAS_WINDOWS 0
+#endif
 
-// c10d has groups that get new ranks.
-#define QCCL_TORCH_HAS_RECONFIGURE !QCCL_TORCH_BEFORE(14)
-
-// c10d has windows for one-sided writes.
-#define QCCL_TORCH_HAS_WINDOWS !QCCL_TORCH_BEFORE(15)
+// Hooks for the ends of operations, which C10D_BACKEND_HAS_HOOKS does not promise.
+#define QCCL_TORCH_HAS_COMPLETION_HOOKS (QCCL_TORCH_HAS_HOOKS && !QCCL_TORCH_BEFORE(15))
 
 namespace qccl::torch_binding {
 

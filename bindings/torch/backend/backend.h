@@ -101,9 +101,11 @@ class Backend final : public c10d::Backend {
 
   // An abort hook runs when this rank sees the group's first failure, before wait() throws it in that thread. A
   // completion hook runs for every Work that succeeds.
+#if QCCL_TORCH_HAS_HOOKS
   bool supportsAbortHooks() const QCCL_OVERRIDE_2_15 { return true; }
-  void registerAbortHook(std::int64_t id, std::function<void()> hook) QCCL_OVERRIDE_2_14;
-  void unregisterAbortHook(std::int64_t id) QCCL_OVERRIDE_2_14 { share_->failure_hooks.remove(id); }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override { share_->failure_hooks.remove(id); }
+#endif
 #if QCCL_TORCH_HAS_COMPLETION_HOOKS
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;

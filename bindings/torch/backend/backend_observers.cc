@@ -10,7 +10,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-void refuse_second_hook(bool added, const char* kind, std::int64_t id) {
+[[maybe_unused]] void refuse_second_hook(bool added, const char* kind, std::int64_t id) {
   if (added) return;
   C10_THROW_ERROR(ValueError, "qccl: the process group has " + std::string(kind) + " hook " + std::to_string(id) +
                                   " already: unregister it, or register with another number");
@@ -32,9 +32,11 @@ Backend::WorkPointer ended_work(const TorchCall& call) {
 
 }  // namespace
 
-void Backend::registerAbortHook(std::int64_t id, std::function<void()> hook) {
+#if QCCL_TORCH_HAS_HOOKS
+void Backend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
   refuse_second_hook(share_->failure_hooks.add(id, std::move(hook)), "an abort", id);
 }
+#endif
 
 #if QCCL_TORCH_HAS_COMPLETION_HOOKS
 void Backend::registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) {

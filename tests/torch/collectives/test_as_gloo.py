@@ -2,38 +2,41 @@
 
 Each rank has both backends. A program is a list of calls from a seed that all ranks share; every call runs on both
 backends with equal tensors, and all that a caller can observe of it is compared, except where qccl differs on purpose
-(`allowed`).
+(`allowed`, and docs/torch.md).
 """
 
 import random
+import threading
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from random_calls import (
+    CALLS,
+    SHAPES,
+    TYPES,
+    VIEWS,
+    WORLD,
+    Case,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    reduce_scatter_tensor,
+)
 from ranks import run_ranks
 
-WORLD = 3
-CALLS = 60
-TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.int64, torch.uint8]
-SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4), (0,), (4099,)]
-OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
-VIEWS = ["whole", "whole", "offset", "reshaped"]
-
-
-def make(draw, rank, shape, dtype, view="whole"):
-    """A tensor that the seed and the rank decide; a view is contiguous memory inside a larger tensor."""
-    count = torch.Size(shape).numel()
-    generator = torch.Generator().manual_seed(draw.randrange(1 << 30) + rank)
-    values = torch.randint(0, 4, (count + 3,), generator=generator).to(dtype)
-    if view == "offset":
-        return values[3:].view(shape)
-    return values[:count].view(shape) if view == "reshaped" else values[:count].clone().view(shape)
+PROGRAM_CALLS = 60
 
 
 def description(value, tensors):
     """A value with its tensors as type, shape, elements, and the tensor of the call whose memory it is."""
     if isinstance(value, torch.Tensor):
         same = [i for i, tensor in enumerate(tensors) if tensor.numel() and tensor.data_ptr() == value.data_ptr()]
+        if value.is_complex():  # averages differ by a rounding: gloo divides real numbers
+            value = torch.view_as_real(value.resolve_conj()).round(decimals=4)
         return (str(value.dtype), tuple(value.shape), value.flatten().tolist(), same)
     if isinstance(value, list | tuple):
         return [description(one, tensors) for one in value]
@@ -48,138 +51,153 @@ def kind(call):
         return type(error)
 
 
-def observe(call, tensors):
-    """All that a caller sees of an asynchronous call."""
+def has_raised(value):
+    return isinstance(value, type)
+
+
+def observe(call, tensors, waits=2):
+    """All that a caller sees of an asynchronous call: of its Work before and after wait(), which is called `waits`
+    times, of its future, and of callbacks that were added before and after."""
     work = kind(call)
-    if isinstance(work, type):
+    if has_raised(work):
         return {"raises": work}
+    if work is None:
+        return {"tensors": description(tensors, tensors)}
     future = kind(work.get_future)
-    seen = {"wait": work.wait(), "completed": work.is_completed(), "success": work.is_success()}
-    seen["exception"] = kind(work.exception)  # TypeError with torch 2.11, which can't give it to Python
-    if not isinstance(future, type):
+    early = None if has_raised(future) else future.then(lambda done: done.value())
+    seen = {"exception before": kind(work.exception)}  # TypeError with torch 2.11, which can't give it to Python
+    for _ in range(waits):
+        seen["wait"] = kind(work.wait)
+        if has_raised(seen["wait"]):
+            return {"raises": seen["wait"]}
+    seen |= {"completed": work.is_completed(), "success": work.is_success(), "exception": kind(work.exception)}
+    if early is not None:
         seen["future"] = (future.done(), description(future.wait(), tensors))
+        seen["early"] = description(early.wait(), tensors)
         seen["then"] = description(future.then(lambda done: done.value()).wait(), tensors)
     seen["result"] = description(kind(work.result), tensors)
     seen["tensors"] = description(tensors, tensors)
     return seen
 
 
-def all_reduce(draw, rank, group, dtype, shape, view):
-    tensor, op = make(draw, rank, shape, dtype, view), draw.choice(OPS)
-    return [tensor], lambda: dist.all_reduce(tensor, op, group=group, async_op=True)
+VALUES = ("future", "early", "then", "result")
 
 
-def reduce(draw, rank, group, dtype, shape, view):
-    root, tensor, op = draw.randrange(WORLD), make(draw, rank, shape, dtype, view), draw.choice(OPS)
-    call = lambda: dist.reduce(tensor, root, op, group=group, async_op=True)  # noqa: E731
-    return ([tensor] if rank == root else []), call
-
-
-def broadcast(draw, rank, group, dtype, shape, view):
-    tensor, root = make(draw, rank, shape, dtype, view), draw.randrange(WORLD)
-    return [tensor], lambda: dist.broadcast(tensor, root, group=group, async_op=True)
-
-
-def all_gather(draw, rank, group, dtype, shape, view):
-    own, outputs = make(draw, rank, shape, dtype, view), [make(draw, rank, shape, dtype) for _ in range(WORLD)]
-    if draw.random() < 0.3:
-        own = outputs[rank]
-    return [own, *outputs], lambda: dist.all_gather(outputs, own, group=group, async_op=True)
-
-
-def stacked(shape):
-    """The shape of WORLD such tensors in one."""
-    return (WORLD * shape[0], *shape[1:]) if shape else (WORLD,)
-
-
-def all_gather_into_tensor(draw, rank, group, dtype, shape, view):
-    own = make(draw, rank, shape or (1,), dtype, view)
-    output = make(draw, rank, stacked(own.shape), dtype)
-    return [own, output], lambda: dist.all_gather_into_tensor(output, own, group=group, async_op=True)
-
-
-def gather(draw, rank, group, dtype, shape, view):
-    own, root = make(draw, rank, shape, dtype, view), draw.randrange(WORLD)
-    outputs = [make(draw, rank, shape, dtype) for _ in range(WORLD)] if rank == root else None
-    return [own, *(outputs or [])], lambda: dist.gather(own, outputs, root, group=group, async_op=True)
-
-
-def scatter(draw, rank, group, dtype, shape, view):
-    own, root = make(draw, rank, shape, dtype, view), draw.randrange(WORLD)
-    parts = [make(draw, rank, shape, dtype) for _ in range(WORLD)]
-    parts = parts if rank == root else None
-    return [own, *(parts or [])], lambda: dist.scatter(own, parts, root, group=group, async_op=True)
-
-
-def reduce_scatter_tensor(draw, rank, group, dtype, shape, view):
-    own = make(draw, rank, shape or (1,), dtype, view)
-    parts = make(draw, rank, stacked(own.shape), dtype)
-    op = draw.choice(OPS)
-    return [own, parts], lambda: dist.reduce_scatter_tensor(own, parts, op, group=group, async_op=True)
-
-
-def all_to_all_single(draw, rank, group, dtype, shape, view):
-    own, output = make(draw, rank, (WORLD * 4,), dtype, view), make(draw, rank, (WORLD * 4,), dtype)
-    return [own, output], lambda: dist.all_to_all_single(output, own, group=group, async_op=True)
-
-
-def barrier(draw, rank, group, dtype, shape, view):
-    return [], lambda: dist.barrier(group=group, async_op=True)
-
-
-def ring(draw, rank, group, dtype, shape, view):
-    """A message to the next rank; what is observed is the receiver's work."""
-    own, received = make(draw, rank, shape, dtype, view), make(draw, rank, shape, dtype)
-    tag = draw.randrange(100)
-
-    def call():
-        sent = dist.isend(own, (rank + 1) % WORLD, group=group, tag=tag)
-        work = dist.irecv(received, (rank - 1) % WORLD, group=group, tag=tag)
-        sent.wait()
-        return work
-
-    return [own, received], call
-
-
-CALLABLE = [all_reduce, reduce, broadcast, all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter_tensor,
-            all_to_all_single, barrier, ring]  # fmt: skip
-
-
-def allowed(name, key, gloo, qccl, is_root):
+def allowed(case, name, key):
     """Whether the backends may differ here."""
-    if name == "all_gather_into_tensor":
-        return key in ("future", "then", "result")  # gloo's are the parts, NCCL's and qccl's the one output
-    if name == "reduce_scatter_tensor":
-        return key in ("completed", "result")  # gloo's work says False after wait(), and has no result
-    if name == "reduce" and not is_root:
-        return key in ("future", "then", "result")  # gloo leaves partial sums there, qccl the input
-    return key == "result" and gloo is RuntimeError and qccl is not RuntimeError  # gloo's messages have none
+    if name in ("all_gather_into_tensor", "coalesced_all_gather"):
+        return key in VALUES  # gloo's are the parts, NCCL's and qccl's the outputs
+    if "reduce_scatter" in name:  # gloo's work says False after wait(), and has no future and no result
+        return key in ("completed", *VALUES)
+    if name == "reduce" and case.rank != case.root:
+        return key in VALUES  # gloo leaves partial sums there, qccl the input
+    return name == "ring" and key in VALUES  # gloo's messages have neither future nor result
+
+
+def gloo_group(**arguments):
+    group = dist.new_group(list(range(WORLD)), backend="gloo", **arguments)
+    dist.barrier()  # a rank that ended while others still connect would be lost to them
+    return group
 
 
 def differences(rank, seed):
-    gloo = dist.new_group(list(range(WORLD)), backend="gloo")
+    gloo = gloo_group()
     found = []
     draw = random.Random(seed)
-    for number in range(CALLS):
-        function, dtype = draw.choice(CALLABLE), draw.choice(TYPES)
-        shape, view, call_seed = draw.choice(SHAPES), draw.choice(VIEWS), draw.randrange(1 << 30)
-        seen = []
+    for number in range(PROGRAM_CALLS):
+        function, seen = draw.choice(CALLS), []
+        drawn = {"dtype": draw.choice(TYPES), "shape": draw.choice(SHAPES), "view": draw.choice(VIEWS)}
+        call_seed = draw.randrange(1 << 30)
         for group in (gloo, None):
-            tensors, call = function(random.Random(call_seed), rank, group, dtype, shape, view)
-            seen.append(observe(call, tensors))
-        is_root = function is not reduce or rank == random.Random(call_seed).randrange(WORLD)
-        keys = [key for key, value in seen[0].items() if seen[1].get(key) != value]
-        keys = [key for key in keys if not allowed(function.__name__, key, seen[0][key], seen[1].get(key), is_root)]
+            case = Case(call_seed, rank, group, **drawn)
+            tensors, call = function(case)
+            # A message of gloo's that is awaited again waits for another message.
+            seen.append(observe(call, tensors, waits=1 if function.__name__ == "ring" and group else 2))
+        if function is all_to_all and "raises" in seen[0]:
+            continue  # gloo has it from torch 2.12 on
+        name = function.__name__
+        keys = [key for key in seen[0] | seen[1] if seen[0].get(key) != seen[1].get(key)]
+        keys = [key for key in keys if not allowed(case, name, key)]
         if keys:
             shown = {key: (seen[0].get(key), seen[1].get(key)) for key in keys}
-            found.append(f"call {number} {function.__name__} {dtype} {shape} {view}, (gloo, qccl): {str(shown)[:400]}")
+            found.append(f"call {number} {name} {drawn}, (gloo, qccl): {str(shown)[:400]}")
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_programs_look_the_same(seed):
     for rank, found in enumerate(run_ranks(differences, WORLD, seed)):
         assert found == [], f"rank {rank}:\n" + "\n".join(found)
+
+
+def states_of_calls_in_flight(rank):
+    """Of both backends, for each call: what its Work says on the ranks that wait for a late one."""
+    gate, gloo = gloo_group(), gloo_group()
+    seen = {}
+    for function in (all_reduce, all_gather, reduce_scatter_tensor, all_to_all_single, barrier):
+        for group in (gloo, None):
+            tensors, call = function(Case(1, rank, group, torch.float32, (7,), "whole"))
+            if rank == WORLD - 1:
+                dist.barrier(gate)
+                call().wait()
+                continue
+            work = call()
+            future = kind(work.get_future)
+            state = {"completed": work.is_completed(), "exception": kind(work.exception)}
+            state["done"] = future if has_raised(future) else future.done()
+            seen.setdefault(function.__name__, []).append(state)
+            dist.barrier(gate)
+            work.wait()
+    return seen
+
+
+def test_calls_in_flight_look_the_same():
+    for seen in run_ranks(states_of_calls_in_flight, WORLD)[:-1]:
+        assert len(seen) == 5
+        for name, (gloo, qccl) in seen.items():
+            assert gloo["completed"] is qccl["completed"] is False, name
+            assert gloo["exception"] == qccl["exception"], name
+            assert qccl["done"] is False and gloo["done"] in (False, RuntimeError), name  # gloo: has no future
+
+
+def test_wait_leaves_callbacks_to_run_later_where_gloos_comes_after_them():
+    def body(rank):
+        gate = gloo_group()
+        for group in (gloo_group(), None):
+            if rank == WORLD - 1:
+                dist.barrier(gate)
+                dist.all_reduce(torch.ones(10), group=group)
+                continue
+            has_ended, ran = threading.Event(), []
+            if group:
+                has_ended.set()
+            work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+            done = work.get_future().then(lambda _, ended=has_ended, ran=ran: ran.append(ended.wait(20)))
+            dist.barrier(gate)
+            work.wait()
+            assert ran == ([True] if group else [])
+            has_ended.set()
+            done.wait()
+            assert ran == [True]
+
+    run_ranks(body, WORLD)
+
+
+def test_a_missed_deadline_raises_a_kind_of_gloos_error():
+    def body(rank):
+        gate, limit = gloo_group(), timedelta(seconds=1)
+        errors = []
+        for group in (gloo_group(timeout=limit), dist.new_group(timeout=limit)):
+            if rank == 0:
+                work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+                errors.append([kind(work.wait), kind(work.wait), work.is_completed(), work.is_success()])
+            dist.barrier(gate)
+        return errors
+
+    (gloo, qccl), *_ = run_ranks(body, WORLD)
+    assert gloo == [RuntimeError, RuntimeError, True, False]
+    assert qccl == [dist.DistNetworkError, dist.DistNetworkError, True, False]
+    assert issubclass(dist.DistNetworkError, RuntimeError)
 
 
 def wrong_calls(group):
@@ -195,11 +213,14 @@ def wrong_calls(group):
         "splits that do not add up": lambda: dist.all_to_all_single(ones, ones, [1, 1, 1], [1, 1, 1], group=group),
         "no tensor": lambda: dist.all_reduce([1.0], group=group),
         "bits of floats": lambda: dist.all_reduce(ones, dist.ReduceOp.BAND, group=group),
+        "average of integers": lambda: dist.all_reduce(ones.int(), dist.ReduceOp.AVG, group=group),
+        "average of flags": lambda: dist.all_reduce(ones.bool(), dist.ReduceOp.AVG, group=group),
+        "product of complex numbers": lambda: dist.all_reduce(ones.cfloat(), dist.ReduceOp.PRODUCT, group=group),
     }
 
 
 def refusals(_rank):
-    gloo = dist.new_group(list(range(WORLD)), backend="gloo")
+    gloo = gloo_group()
     of_gloo, of_qccl = wrong_calls(gloo), wrong_calls(None)
     return {name: [found if isinstance(found := kind(calls[name]), type) else None for calls in (of_gloo, of_qccl)]
             for name in of_qccl}  # fmt: skip
@@ -213,3 +234,24 @@ def test_what_gloo_refuses_is_refused_with_its_type_or_as_a_wrong_value():
             if gloo is None or qccl is None or not issubclass(qccl, (gloo, ValueError))
         }
         assert wrong == {}
+
+
+def test_what_only_gloo_refuses():
+    def body(rank):
+        outputs = [torch.zeros(2, dtype=torch.cfloat) for _ in range(WORLD)] if rank == 0 else None
+        own = torch.full((2,), complex(rank, 1))
+        with pytest.raises(RuntimeError, match="Invalid scalar type"):
+            dist.gather(own, outputs, group=gloo_group())
+        dist.gather(own, outputs)
+        if rank == 0:
+            assert [output[0].item() for output in outputs] == [complex(peer, 1) for peer in range(WORLD)]
+
+        strided, received = torch.arange(10.0)[::2], torch.zeros(10)[::2]
+        with pytest.raises(RuntimeError, match="contiguous"):
+            dist.isend(strided, (rank + 1) % WORLD, group=gloo_group())
+        sent = dist.isend(strided, (rank + 1) % WORLD)
+        work = dist.irecv(received, (rank - 1) % WORLD)
+        assert (sent.wait(), work.wait(), work.wait()) == (True, True, True)
+        assert received.tolist() == [0, 2, 4, 6, 8]
+
+    run_ranks(body, WORLD)

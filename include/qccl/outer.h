@@ -110,8 +110,8 @@ struct OuterOptions {
   bool is_weighted = false;
   std::shared_ptr<OuterOptimizer> optimizer{};  // unset: OuterSgd
   // After the loss of ranks, step(), finish() and regroup() go on with those that live, and repeat the round with them.
-  // They shrink the group that the loop was given last (Communicator::shrink()), which ends that group. false: they
-  // throw, and the caller calls regroup().
+  // They shrink the group that the loop was given last (Communicator::shrink()), which ends that group: give it a dup()
+  // if the program or another OuterLoop uses the group as well. false: they throw, and the caller calls regroup().
   bool go_on = true;
   ShrinkOptions shrink{};
 };

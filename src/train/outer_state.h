@@ -132,7 +132,8 @@ class OuterLoop::State {
   void hand_over(std::span<std::byte> data, const OuterHandover& handover);
   void end_missed_round();
 
-  Communicator given_;  // which a loss shrinks: all ranks then shrink the same group, in whichever call they are
+  // A loss shrinks this group, not its dup, which a rank may lack: all ranks then shrink the same one.
+  Communicator given_;
   Communicator group_;  // its dup
   OuterRun run_;
   bool lacks_state_ = true;  // the global model is still to be taken over

@@ -102,6 +102,21 @@ TEST_P(OuterFailures, regroup_goes_on_with_those_that_live) {
   }
 }
 
+TEST_P(OuterFailures, a_loss_in_a_loop_with_a_dup_leaves_the_group_and_other_loops_as_they_were) {
+  expect_success(2, [](Communicator& comm) {
+    Values own(kCount, 1.0F), other = own;
+    OuterLoop outer(comm.dup(), {OuterParameter::of("p", own)}, {.every = 1});
+    OuterLoop second(comm.dup(), {OuterParameter::of("q", other)}, {.every = 1});
+    for (OuterLoop* loop : {&outer, &second}) {
+      comm.barrier();
+      if (comm.rank() == 0) Communicator(loop->group()).abort("a test");
+      loop->step();
+      EXPECT_EQ(loop->rounds(), 1u);
+    }
+    comm.barrier();
+  });
+}
+
 TEST_P(OuterFailures, without_going_on_a_loss_is_thrown_and_told_from_wrong_calls) {
   expect_success(2, [](Communicator& comm) {
     Communicator next = comm.dup();

@@ -259,6 +259,14 @@ class Backend final : public c10d::Backend {
   FeedbackByAddress feedback_by_address_;
 };
 
+// ValueError if the number is taken.
+#if QCCL_TORCH_HAS_HOOKS
+void add_failure_hook(Hooks<>& hooks, std::int64_t id, c10d::AbortHook hook);
+#endif
+#if QCCL_TORCH_HAS_COMPLETION_HOOKS
+void add_completion_hook(Hooks<std::uint64_t, float>& hooks, std::int64_t id, c10d::CompletionHook hook);
+#endif
+
 // ValueError if the process group has another backend.
 Backend& own(const c10::intrusive_ptr<c10d::Backend>& backend);
 

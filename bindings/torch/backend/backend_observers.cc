@@ -33,17 +33,25 @@ Backend::WorkPointer ended_work(const TorchCall& call) {
 }  // namespace
 
 #if QCCL_TORCH_HAS_HOOKS
+void add_failure_hook(Hooks<>& hooks, std::int64_t id, c10d::AbortHook hook) {
+  refuse_second_hook(hooks.add(id, std::move(hook)), "an abort", id);
+}
+
 void Backend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
-  refuse_second_hook(share_->failure_hooks.add(id, std::move(hook)), "an abort", id);
+  add_failure_hook(share_->failure_hooks, id, std::move(hook));
 }
 #endif
 
 #if QCCL_TORCH_HAS_COMPLETION_HOOKS
-void Backend::registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) {
+void add_completion_hook(Hooks<std::uint64_t, float>& hooks, std::int64_t id, c10d::CompletionHook hook) {
   auto with_arguments = [hook = std::move(hook)](std::uint64_t key, float milliseconds) {
     hook({.completionKey = key, .duration_ms = milliseconds});
   };
-  refuse_second_hook(share_->completion_hooks.add(id, std::move(with_arguments)), "a completion", id);
+  refuse_second_hook(hooks.add(id, std::move(with_arguments)), "a completion", id);
+}
+
+void Backend::registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) {
+  add_completion_hook(share_->completion_hooks, id, std::move(hook));
 }
 #endif
 

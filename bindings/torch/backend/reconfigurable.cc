@@ -69,6 +69,14 @@ c10::intrusive_ptr<c10d::Work> Reconfigurable::reconfigure(const c10d::Reconfigu
   if (options_->timeout != kBackendDefaultTimeout) spec.timeout = options_->timeout;
   spec.init_timeout = options.timeout ? options.timeout : spec.timeout;
   auto group = with_torch_errors([&] { return GroupPointer::element_type::make_job(spec); });
+#if QCCL_TORCH_HAS_HOOKS
+  group->registerAbortHook(0, [hooks = hooks_] { hooks->failure.run(); });
+#endif
+#if QCCL_TORCH_HAS_COMPLETION_HOOKS
+  group->registerCompletionHook(0, [hooks = hooks_](const auto& end) {
+    hooks->completion.run(end.completionKey, end.duration_ms);
+  });
+#endif
 
   rank_ = spec.rank;
   size_ = spec.size;
@@ -76,6 +84,18 @@ c10::intrusive_ptr<c10d::Work> Reconfigurable::reconfigure(const c10d::Reconfigu
   current_ = std::move(group);
   return ended_work();
 }
+
+#if QCCL_TORCH_HAS_HOOKS
+void Reconfigurable::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
+  add_failure_hook(hooks_->failure, id, std::move(hook));
+}
+#endif
+
+#if QCCL_TORCH_HAS_COMPLETION_HOOKS
+void Reconfigurable::registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) {
+  add_completion_hook(hooks_->completion, id, std::move(hook));
+}
+#endif
 
 void Reconfigurable::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;

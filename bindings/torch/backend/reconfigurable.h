@@ -6,12 +6,14 @@
 
 #if QCCL_TORCH_HAS_RECONFIGURE
 
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "work/hooks.h"
 
 namespace qccl::torch_binding {
 
@@ -51,6 +53,28 @@ class Reconfigurable final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
+  bool supportsTimeEstimation() const override { return true; }
+  void startTimeEstimate() QCCL_OVERRIDE_2_15 { current()->startTimeEstimate(); }
+  float endTimeEstimate() QCCL_OVERRIDE_2_15 { return current()->endTimeEstimate(); }
+
+  // Hooks are those of every group, also of groups to come.
+#if QCCL_TORCH_HAS_HOOKS
+  bool supportsAbortHooks() const QCCL_OVERRIDE_2_15 { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override { hooks_->failure.remove(id); }
+#endif
+#if QCCL_TORCH_HAS_COMPLETION_HOOKS
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override { hooks_->completion.remove(id); }
+#endif
+
+  bool supportsShrinking() const override { return true; }
+  // Returns a group of its own, which reconfigure() leaves as it is.
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& without, int flags,
+                                           const c10::intrusive_ptr<Options>& options) override {
+    return current()->shrink(without, flags, options);
+  }
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options) override {
@@ -128,11 +152,17 @@ class Reconfigurable final : public c10d::Backend {
   }
 
  private:
+  struct GroupHooks {
+    Hooks<> failure;
+    Hooks<std::uint64_t, float> completion;
+  };
+
   std::vector<std::string> ranks_of(const c10d::ReconfigureOptions& options) const;
 
   const GroupSpec spec_;  // of every group, but for store, ranks and timeout
   const std::string handle_;
   const c10::intrusive_ptr<Options> options_;
+  const std::shared_ptr<GroupHooks> hooks_ = std::make_shared<GroupHooks>();
   std::set<std::int64_t> used_;  // uuids
   mutable std::mutex mutex_;     // guards the member below
   GroupPointer current_;

@@ -89,6 +89,48 @@ def test_refusals_leave_the_group_as_it_is(tmp_path):
     values_of(run_processes(body, 2))
 
 
+def test_hooks_stay_and_times_are_estimated(tmp_path):
+    def body(rank):
+        handles = begin(rank, tmp_path / "store", 2)
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        assert backend.supports_abort_hooks and backend.supports_completion_hooks
+        failures, ends = [], []
+        backend.register_abort_hook(7, lambda: failures.append(rank))
+        backend.register_completion_hook(7, lambda end: ends.append(end))
+        with pytest.raises(ValueError, match="has an abort hook 7 already"):
+            backend.register_abort_hook(7, lambda: None)
+        for uuid in (1, 2):
+            ends.clear()
+            reconfigure(uuid, handles)
+            assert total() == 2
+            assert len(ends) == 1
+        with dist.distributed_c10d._time_estimator() as estimate:
+            total()
+        assert estimate.estimated_time > 0
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises((dist.DistNetworkError, dist.DistBackendError)):
+            while True:
+                total()
+        assert failures == [0]
+
+    values_of(run_processes(body, 2)[:1])
+
+
+def test_the_living_shrink_it(tmp_path):
+    def body(rank):
+        handles = begin(rank, tmp_path / "store", 3)
+        reconfigure(1, handles)
+        assert total() == 3
+        if rank == 1:
+            return
+        dist.shrink_group([1])
+        assert (dist.get_rank(), dist.get_world_size(), total()) == (rank // 2, 2, 2)
+        dist.destroy_process_group()
+
+    values_of(run_processes(body, 3))
+
+
 def test_a_group_without_reconfigure_does_not_support_it(tmp_path):
     def body(rank):
         dist.init_process_group("qccl", store=dist.FileStore(str(tmp_path / "store"), 2), rank=rank, world_size=2)

@@ -74,7 +74,7 @@ c10::intrusive_ptr<c10d::Work> Reconfigurable::reconfigure(const c10d::Reconfigu
 #endif
 #if QCCL_TORCH_HAS_COMPLETION_HOOKS
   group->registerCompletionHook(0, [hooks = hooks_](const auto& end) {
-    hooks->completion.run(end.completionKey, end.duration_ms);
+    hooks->completion.run(end.completionKey, end.duration_ms.value_or(0));
   });
 #endif
 

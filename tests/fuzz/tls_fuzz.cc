@@ -28,13 +28,19 @@ std::unique_ptr<secure::Tls> end_at(const os::Fd& socket, bool is_server) {
   return made.take_or_throw();
 }
 
-// A rank's first message with the input's bytes added to its own.
-std::vector<std::byte> mixed(fuzz::Input input) {
+std::vector<std::byte> first_message_of_a_rank() {
   auto sockets = os::socket_pair().take_or_throw();
   const auto client = end_at(sockets.first, false);
   fuzz::require(!client->shake_hands().take_or_throw(), "a client waits for the server");
   std::vector<std::byte> message(4096);
   message.resize(os::read_some(sockets.second.get(), message).bytes);
+  return message;
+}
+
+// A rank's first message with the input's bytes added to its own.
+std::vector<std::byte> mixed(fuzz::Input input) {
+  static const std::vector<std::byte> first_message = first_message_of_a_rank();
+  std::vector<std::byte> message = first_message;
   const std::size_t begin = input.number() % message.size();
   const auto rest = input.rest();
   for (std::size_t i = 0; i < rest.size() && begin + i < message.size(); ++i) {

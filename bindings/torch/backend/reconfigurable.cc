@@ -73,9 +73,8 @@ c10::intrusive_ptr<c10d::Work> Reconfigurable::reconfigure(const c10d::Reconfigu
   group->registerAbortHook(0, [hooks = hooks_] { hooks->failure.run(); });
 #endif
 #if QCCL_TORCH_HAS_COMPLETION_HOOKS
-  group->registerCompletionHook(0, [hooks = hooks_](const auto& end) {
-    hooks->completion.run(end.completionKey, end.duration_ms.value_or(0));
-  });
+  group->registerCompletionHook(
+      0, [hooks = hooks_](const auto& end) { hooks->completion.run(end.completionKey, end.duration_ms.value_or(0)); });
 #endif
 
   rank_ = spec.rank;

@@ -1,5 +1,5 @@
-// A process group in c10d's reconfigure regime (from torch 2.14 on): it has no ranks until reconfigure(), which gives
-// it new ones as often as the program likes, newcomers among them.
+// A process group in c10d's reconfigure regime, where c10d has one: it has no ranks until reconfigure(), which gives it
+// new ones as often as the program likes, newcomers among them.
 #pragma once
 
 #include "torch_release.h"

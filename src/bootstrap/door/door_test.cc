@@ -161,7 +161,7 @@ TEST(Door, does_not_wait_for_newcomers_that_have_ended) {
   { const Passer ended(*door); }
   Passer next(*door);
   const auto answering = next.answering();
-  EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 1U);
+  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).take_or_throw().size(), 1U);
 }
 
 TEST(Door, does_not_wait_for_newcomers_that_end_meanwhile) {
@@ -171,7 +171,7 @@ TEST(Door, does_not_wait_for_newcomers_that_end_meanwhile) {
     silent->await_call();
     silent.reset();
   });
-  EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).take_or_throw().size(), 0U);
 }
 
 TEST(Door, takes_the_late_answer_of_a_silent_newcomer) {
@@ -180,7 +180,7 @@ TEST(Door, takes_the_late_answer_of_a_silent_newcomer) {
   EXPECT_EQ(door->call(soon(milliseconds(20))).take_or_throw().size(), 0U);
   silent.answer();
   const TimePoint limit = soon();
-  while (door->call(soon(std::chrono::hours(1))).take_or_throw().size() == 0) ASSERT_LT(kClock.now(), limit);
+  while (door->call(soon(std::chrono::minutes(1))).take_or_throw().size() == 0) ASSERT_LT(kClock.now(), limit);
 }
 
 TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
@@ -256,7 +256,7 @@ TEST(Door, gives_a_connection_one_ticket) {
   twice.add_tickets(1);
   EXPECT_EQ(twice.sum(), std::nullopt);
   const TimePoint begin = kClock.now();
-  EXPECT_EQ(door->call(soon(std::chrono::hours(1))).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).take_or_throw().size(), 0U);
   EXPECT_LT(kClock.now() - begin, seconds(20));
 }
 
@@ -295,7 +295,7 @@ TEST(Door, a_crowd_with_tickets_costs_its_first_call_the_patience_and_keeps_nobo
   EXPECT_LE(door->call(soon(milliseconds(100))).take_or_throw().size(), 1U);
   const TimePoint begin = kClock.now();
   for (;;) {
-    Door::Called called = door->call(soon(std::chrono::hours(1))).take_or_throw();
+    Door::Called called = door->call(soon(std::chrono::minutes(1))).take_or_throw();
     if (called.size() == 0) continue;
     called.seat(0, some_seat());
     called.admit();

@@ -74,6 +74,12 @@ const WaitingRoom::Guest* WaitingRoom::find(Client client) const {
   return guest == guests_.end() ? nullptr : &guest->second;
 }
 
+bool WaitingRoom::may_read(Client client, std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  const Guest* const guest = find(client);
+  return guest != nullptr && key.starts_with(guest->prefix);
+}
+
 bool WaitingRoom::may_add(Client client, std::string_view key, std::int64_t delta) const {
   const std::lock_guard lock(mutex_);
   return delta == 0 || (delta == 1 && key == prefix_ + "tickets" && !tickets_.contains(client));

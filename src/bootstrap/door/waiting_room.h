@@ -1,7 +1,7 @@
-// Who waits at a door: the rules of its store (door.h has its keys), and what the store's server tells the member.
+// The rules of a door's store (door.h has its keys), and the newcomers that wait there.
 //
 // A client that reaches the door without being a newcomer costs little and not for long. A connection takes one ticket
-// and writes only that ticket's keys, in the rounds in which it was called. A newcomer that answers the call of a round
+// and reads and writes only that ticket's keys, in the rounds in which it was called. A newcomer that answers the call of a round
 // has read the rounds before: their keys go then, and all of a ticket's when its connection ends. Without a key holders
 // of tickets count as strangers (tcp_store_server.h), so that their number is limited.
 #pragma once
@@ -47,6 +47,7 @@ class WaitingRoom final : public StoreRules {
   // ---- StoreRules
 
   std::size_t most_bytes() const override { return most_bytes_; }
+  bool may_read(Client client, std::string_view key) const override;
   bool may_add(Client client, std::string_view key, std::int64_t delta) const override;
   bool may_set(Client client, std::string_view key, std::string_view value) const override;
   bool may_leave(std::string_view /*key*/, std::string_view /*value*/) const override { return false; }

@@ -10,7 +10,8 @@ namespace qccl::bootstrap {
 
 class StoreState;
 
-// The server's thread calls all of it. Keys are in their wire form.
+// Whoever starts the server calls expected_clients() and most_bytes(), the server's thread the rest. Keys are in their
+// wire form.
 class StoreRules {
  public:
   using Client = std::uint64_t;  // StoreClient::Id
@@ -27,7 +28,9 @@ class StoreRules {
   // Where the server says whom it has refused; "": nowhere.
   virtual std::string refusals_key() const { return ""; }
 
-  // Adding 0 only reads.
+  // Values, and waiting for them.
+  virtual bool may_read(Client /*client*/, std::string_view /*key*/) const { return true; }
+  // Adding 0 only reads, and may be refused too.
   virtual bool may_add(Client client, std::string_view key, std::int64_t delta) const = 0;
   virtual bool may_set(Client client, std::string_view key, std::string_view value) const = 0;
   // Whether a will may contain it. When the will is executed, may_set() decides.
@@ -35,7 +38,8 @@ class StoreRules {
   // Whether a value that the own client sets is worth keeping.
   virtual bool is_of_use(std::string_view /*key*/) const { return true; }
 
-  // A client has done so: what it may do next may depend on it. set: the first value of the key.
+  // A client has done so: what it may do next may depend on it. set: the first value of the key; later ones are ignored
+  // without a call.
   virtual void has_added(Client /*client*/, std::string_view /*key*/, std::int64_t /*sum*/) {}
   virtual void has_set(Client /*client*/, std::string_view /*key*/, StoreState& /*state*/) {}
   // Allocates nothing.

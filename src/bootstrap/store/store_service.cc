@@ -254,6 +254,9 @@ bool StoreService::answer_requests(StoreClient& client) {
 bool StoreService::answer(StoreClient& client, StoreRequest& request) {
   if (client.is_introduced == (request.query == Query::validate)) return false;
   AnswerQueue& answers = client.answers;
+  const bool reads = request.query == Query::get || request.query == Query::wait || request.query == Query::await;
+  const auto may_read = [&](const std::string& key) { return rules_->may_read(client.id, key); };
+  if (reads && is_limited(client) && !std::ranges::all_of(request.keys, may_read)) return false;
   switch (request.query) {
     case Query::validate: client.is_introduced = true; return request.number == kStoreMagic;
     case Query::set: return set(client, request);

@@ -84,7 +84,8 @@ class AnswerQueue {
 
 struct StoreClient {
   using Id = std::uint64_t;  // grows with every connection
-  // own: rank 0's connection. member: has shown the job's key, or, in a job without one, stored something for it.
+  // own: rank 0's connection. member: has shown the job's key, or, in a job without one, stored something for it that
+  // the rules take for a proof.
   enum class Standing : std::uint8_t { stranger, member, own };
 
   Id id = 0;

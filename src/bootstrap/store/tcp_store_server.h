@@ -5,10 +5,11 @@
 // - only what its rules allow is stored (store_rules.h), and only once: existing keys are not overwritten (kServesAwait
 //   says so);
 // - requests are short, and the next one is read only after the client has taken the earlier answers;
-// - a client that has not shown the job's key, or, in a job without one, has stored nothing yet, is a stranger. The
-//   process's descriptors limit the number of strangers; beyond it, the oldest stranger of the address that has the
-//   most is dropped. So is one that has been there for kStrangerLimit, unless it waits for a key, which only a job
-//   without one lets it do. A unix socket accepts no other user.
+// - a client that has not shown the job's key, or, in a job without one, has stored nothing yet, is a stranger; rules
+//   may let it stay one when it stores (trusts_writers()). The process's descriptors limit the number of strangers;
+//   beyond it, the oldest stranger of the address that has the most is dropped. So is one that has been there for
+//   kStrangerLimit, unless it waits for a key, which only a job without one lets it do, or its rules let it stay
+//   (may_stay()). A unix socket accepts no other user.
 #pragma once
 
 #include <cstddef>

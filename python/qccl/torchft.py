@@ -76,9 +76,9 @@ class OuterLoop(_OuterLoop):
         super().finish()
 
     def _meet(self) -> None:
+        """Until a quorum is that of the loop's group: a new replica makes one of its own before its first round."""
         self._loop.begin_waiting()
-        group = self._make_quorum()
-        if self.group is not group:
+        while self.group is not (group := self._make_quorum()):
             self.regroup(group)
 
     def _replace_group(self, loss: Exception) -> None:

@@ -1,9 +1,9 @@
 // The rules of a door's store (door.h has its keys), and the newcomers that wait there.
 //
-// A client that reaches the door without being a newcomer costs little and not for long. A connection takes one ticket
-// and reads and writes only that ticket's keys, in the rounds in which it was called. A newcomer that answers the call of a round
-// has read the rounds before: their keys go then, and all of a ticket's when its connection ends. Without a key holders
-// of tickets count as strangers (tcp_store_server.h), so that their number is limited.
+// A client that reaches the door without being a newcomer costs little and not for long. A connection takes one ticket,
+// reads only that ticket's keys, and writes them in the rounds in which it was called. A newcomer that answers the call
+// of a round has read the rounds before: their keys go then, and all of a ticket's when its connection ends. Without a
+// key holders of tickets count as strangers (tcp_store_server.h), so that their number is limited.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,6 @@
 """qccl.torchft.OuterLoop asks a manager for a quorum before rounds, and only then. A stand-in for torchft's manager."""
 
+import importlib
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -7,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
+
+import qccl
 
 
 class Manager:
@@ -26,21 +29,27 @@ class Manager:
         return None
 
 
-def outer_loop_of_torchft():
+@pytest.fixture(scope="module")
+def outer_loop_class():
+    """qccl.torchft.OuterLoop, without torchft: afterwards no module has seen the stand-ins."""
     process_group = ModuleType("torchft.process_group")
     process_group.ProcessGroupWrapper = object
-    sys.modules |= {"torchft": ModuleType("torchft"), "torchft.process_group": process_group}
-    import qccl.torchft
-
-    return qccl.torchft.OuterLoop
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torchft", ModuleType("torchft"))
+        patch.setitem(sys.modules, "torchft.process_group", process_group)
+        patch.delitem(sys.modules, "qccl.torchft", raising=False)
+        patch.delattr(qccl, "torchft", raising=False)
+        yield importlib.import_module("qccl.torchft").OuterLoop
+        sys.modules.pop("qccl.torchft")
+        del qccl.torchft
 
 
 @pytest.mark.parametrize("delay", [0, 2, 4])
-def test_one_quorum_for_each_round_whether_or_not_one_is_in_flight(delay):
+def test_one_quorum_for_each_round_whether_or_not_one_is_in_flight(delay, outer_loop_class):
     def body(rank):
         manager = Manager()
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-        outer = outer_loop_of_torchft()(manager, model, every=8, fragments=2, delay=delay)
+        outer = outer_loop_class(manager, model, every=8, fragments=2, delay=delay)
         assert manager.quorums == 1
         steps = []
         for step in range(1, 21):

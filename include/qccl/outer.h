@@ -61,9 +61,13 @@ class OuterOptimizer {
   // The state of a fragment, for checkpoints and for ranks that join; empty before its first step.
   virtual std::vector<std::byte> save(std::size_t fragment) const = 0;
   virtual void load(std::size_t fragment, std::span<const std::byte> saved) = 0;
-  // All that must be equal on all ranks when they make their OuterLoop, as text.
+  // All that must be equal on all ranks, as text. An OuterLoop asks once, when it is made, and compares the answers
+  // when ranks join or regroup, and with that of a saved state: what happens to the optimizer later must not count.
   virtual std::string settings() const { return {}; }
-  // The rate, if the program may change it between steps: it is part of the saved state, and ranks that join get it.
+  // The rate, if the program may change it between steps: it is part of the saved state, and ranks that join get it. An
+  // optimizer that overrides one of the two overrides both. Ranks whose rates differ when a round begins get
+  // invalid_argument, all of them, from the step(), finish() or regroup() that ends the round; with equal rates the
+  // next call begins it again. step() is called at the rate with which its round began.
   virtual double learning_rate() const { return 0; }
   virtual void set_learning_rate(double) {}
 };
@@ -79,7 +83,7 @@ class OuterSgd final : public OuterOptimizer {
  public:
   explicit OuterSgd(const OuterSgdOptions& options = {});
   const OuterSgdOptions& options() const { return options_; }
-  // Before any step, by all ranks alike. The next round that ends uses it.
+  // Before any step, by all ranks alike. The next round that begins uses it; one in flight ends at its own rate.
   void set_learning_rate(double rate) override { options_.learning_rate = rate; }
   double learning_rate() const override { return options_.learning_rate; }
   std::string settings() const override;
@@ -146,8 +150,8 @@ class OuterLoop {
   // afterwards.
   void finish();
   // Goes on in `group`, after a failure or because ranks have joined: collective over it. Ranks that had not ended the
-  // last round take its result over; a round that no rank has ended is repeated; then the step that failed is
-  // completed. Throws as step() does.
+  // last round take its result over, and ranks that lack more than it take all over, as one that joins; a round that no
+  // rank has ended is repeated; then the step that failed is completed. Throws as step() does.
   void regroup(Communicator group);
 
   // The group of its collectives: of the same ranks as the one that it was given, or of those that are left.
@@ -158,11 +162,13 @@ class OuterLoop {
   std::span<const float> global(std::size_t fragment) const;
   // By what compression holds back; empty without compression or error feedback.
   std::vector<float> residual(std::size_t fragment) const;
-  // Whether the next step() begins a round, one that it ends included.
+  // Whether the next step() begins a round, possibly after ending one. With every_time: as of now; it may become true
+  // before the call.
   bool begins_round() const;
   // Whether the last step(), finish() or regroup() threw because of a loss, after which regroup() goes on.
   bool is_lost() const;
-  // What this rank does before the next call counts as waiting, as if it were part of it: for agreements outside.
+  // What this rank does before the next call counts as waiting, as if inside it; for agreements that the program makes
+  // itself.
   void begin_waiting();
   std::uint64_t rounds() const;
   std::uint64_t steps() const;
@@ -174,8 +180,8 @@ class OuterLoop {
   std::vector<std::byte> save() const;
   // Between step()s, without a round in flight. `is_own` = false: of another rank, for more ranks than have saved: the
   // residual begins with zeros and the parameters become the global model, so that nothing is sent twice. Throws
-  // corrupt_data for what save() did not return, invalid_argument if it was saved with other options or parameters,
-  // misuse if a round is in flight.
+  // corrupt_data for what save() did not return, unsupported if another version saved it, invalid_argument if it was
+  // saved with other options or parameters, misuse if a round is in flight.
   void load(std::span<const std::byte> saved, bool is_own = true);
 
  private:

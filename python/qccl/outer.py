@@ -176,7 +176,8 @@ class OuterLoop:
         """After each step of the inner optimizer, which took so many samples.
 
         Raises what torch.distributed raises: without `go_on` for lost ranks (then call regroup()), otherwise if too few
-        ranks are left.
+        ranks are left. Raises ValueError on all ranks if their outer optimizers' rates differed when the round began;
+        with one rate, the next call begins it again.
         """
         self._give_rate()
         self._drive(lambda: self._loop.step(samples))
@@ -194,7 +195,8 @@ class OuterLoop:
 
     @property
     def begins_round(self) -> bool:
-        """Whether the next step() begins a round."""
+        """Whether the next step() begins a round, possibly after ending one. With a time as `every`: as of now; it may
+        become true before the call."""
         return self._loop.begins_round
 
     @property
@@ -233,7 +235,8 @@ class OuterLoop:
         and the parameters become the global model: leave them so. With fewer ranks, those that are missing take their
         residuals and their steps since the last round with them.
 
-        Raises ValueError for another model or other arguments, DistNetworkError if the state is damaged.
+        Raises ValueError for another model or other arguments, DistNetworkError if the state is damaged,
+        NotImplementedError if another version saved it, DistBackendError if a round is in flight: load into a new loop.
         """
         self._loop.load(state["saved"].numpy().tobytes(), own)
         self._take_rate()
@@ -252,14 +255,18 @@ class OuterLoop:
         self.group = shrink(self.group)
 
     def _regroup(self) -> None:
-        self._loop.regroup(backend_of(self.group))
+        self._give_rate()
+        try:
+            self._loop.regroup(backend_of(self.group))
+        finally:
+            self._take_rate()
 
     def _give_rate(self) -> None:
         if self.outer_optimizer is not None:
             self._loop.learning_rate = float(self.outer_optimizer.param_groups[0]["lr"])
 
     def _take_rate(self) -> None:
-        """That of a saved state, or of the members of a group that this rank has joined."""
+        """That of a saved state, or of the ranks from which this one has taken all over."""
         if self.outer_optimizer is not None:
             self.outer_optimizer.param_groups[0]["lr"] = self._loop.learning_rate
 

@@ -37,7 +37,7 @@ class Residual {
 struct OuterFragment {
   std::vector<std::size_t> members;
   std::vector<std::size_t> begins;  // of each member's values
-  std::size_t deltas = 0;           // so many values, from the first, are stepped; the others only averaged
+  std::size_t deltas = 0;           // the first `deltas` values are stepped, the rest only averaged
   std::vector<float> global;
   Residual residual;
   double samples = 0;  // of this rank since its last round

@@ -11,14 +11,26 @@
 namespace qccl::train {
 namespace {
 
-// Two numbers of a rank whose sums tell all ranks alike whether their rates are equal: 16 bits of the rate and their
-// square. For n equal numbers, and for no others, n times the sum of squares is the square of the sum.
+constexpr int kRateBits = 48;  // of a digest: different rates are taken for equal once in 2^48 times
+
+// Numbers of a rank whose sums tell all ranks alike whether their rates are equal: for each 16 bits of the rate's
+// digest their value and its square. For n equal values, and for no others, n times the sum of squares is the square
+// of the sum.
 void add_rate(std::vector<double>& control, double rate) {
-  const auto number = static_cast<double>(digest(std::bit_cast<std::uint64_t>(rate), 0) & 0xFFFF);
-  control.push_back(number);
-  control.push_back(number * number);
+  const std::uint64_t of_rate = digest(std::bit_cast<std::uint64_t>(rate), 0);
+  for (int shift = 0; shift < kRateBits; shift += 16) {
+    const auto number = static_cast<double>(of_rate >> shift & 0xFFFF);
+    control.push_back(number);
+    control.push_back(number * number);
+  }
 }
-bool equal_rates(std::span<const double> sums, int ranks) { return ranks * sums[1] == sums[0] * sums[0]; }
+
+bool equal_rates(std::span<const double> sums, int ranks) {
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    if (ranks * sums[i + 1] != sums[i] * sums[i]) return false;
+  }
+  return true;
+}
 
 bool is_loss(ErrorKind kind) {
   return kind == ErrorKind::peer_lost || kind == ErrorKind::deadline_exceeded || kind == ErrorKind::aborted ||
@@ -80,7 +92,9 @@ void OuterLoop::State::drive(std::optional<Communicator> next) {
     try {
       if (next) go_over_to(*next);
       next.reset();
-      return advance();
+      advance();
+      is_lost_ = false;
+      return;
     } catch (const Error& error) {
       is_lost_ = is_loss(error.kind());
       if (!run_.options.go_on || !is_lost_) throw;
@@ -99,7 +113,8 @@ void OuterLoop::State::go_over_to(const Communicator& group) {
   settle();
 }
 
-// Ends the round if its calls ended well after all, or else leaves it to be posted in another group.
+// Ends the round if its calls ended well after all, or else leaves it to be posted in another group, where all ranks
+// learn of different rates.
 void OuterLoop::State::leave_calls() {
   if (!run_.flight.works.empty()) group_.abort("the outer loop goes on in another group");
   const bool was_posted = run_.flight.is_posted;
@@ -108,7 +123,9 @@ void OuterLoop::State::leave_calls() {
   } catch (const Error&) {
     return;
   }
-  if (was_posted) end_round();
+  if (!was_posted) return;
+  if (has_equal_rates()) return end_round();
+  run_.flight.feedback = {};
 }
 
 // ---- Rounds
@@ -122,54 +139,60 @@ void OuterLoop::State::advance() {
       end_round();
     }
     if (run_.schedule.is_finishing && run_.schedule.rounds_in_agreement >= run_.options.fragments) {
-      run_.schedule.is_finishing = false;
-      run_.schedule.rounds_in_agreement = 0;
-      run_.schedule.begin_anew();
+      run_.schedule.end_finish();
     }
     if (!run_.schedule.is_begin_due(run_.schedule.steps, run_.schedule.rounds)) return;
     run_.begin_round(run_.model.optimizer().learning_rate(), group_);
   }
 }
 
-// In a group that has none of the round's calls yet.
+// In a group that has none of the round's calls yet, or the first ones where the next one threw.
 void OuterLoop::State::post() {
   OuterFragment& fragment = run_.fragment();
-  run_.flight.control = {run_.flight.weight, run_.schedule.is_finishing ? 1.0 : 0.0};
-  add_rate(run_.flight.control, run_.flight.rate);
-  run_.flight.works.push_back(group_.all_reduce_async(std::span(run_.flight.control), {.compression = none()}));
+  OuterFlight& flight = run_.flight;
+  const bool has_feedback = fragment.residual.size() > 0;
+  if (has_feedback && flight.feedback.is_none()) {  // before the first call: it may lack memory
+    flight.feedback = ErrorFeedback(fragment.deltas, run_.schedule.rounds);
+    fragment.residual.read(flight.feedback.residual(), static_cast<float>(run_.options.error_decay));
+  }
   CallOptions options{
       .op = run_.options.is_weighted ? ReduceOp::premul_sum : ReduceOp::avg,
-      .premul_factor = run_.flight.weight,
+      .premul_factor = flight.weight,
       .compression = none(),
       .log_name = fmt::format("outer round {} fragment {}", run_.schedule.rounds, run_.schedule.fragment())};
+  flight.works.reserve(3);
+  if (flight.works.empty()) {
+    flight.control = {flight.weight, run_.schedule.is_finishing ? 1.0 : 0.0};
+    add_rate(flight.control, flight.rate);
+    flight.works.push_back(group_.all_reduce_async(std::span(flight.control), {.compression = none()}));
+  }
+  std::size_t calls = 1;
   const auto send = [&](std::size_t first, std::size_t count) {
-    if (count == 0) return;
-    run_.flight.works.push_back(group_.all_reduce_async(&run_.flight.sent[first], &run_.flight.received[first], count,
-                                                        DataType::float32, options));
+    if (count == 0 || calls++ < flight.works.size()) return;
+    flight.works.push_back(
+        group_.all_reduce_async(&flight.sent[first], &flight.received[first], count, DataType::float32, options));
   };
-  const std::size_t deltas = run_.model.is_averaging(run_.flight.rate) ? 0 : fragment.deltas;
+  const std::size_t deltas = run_.model.is_averaging(flight.rate) ? 0 : fragment.deltas;
   send(deltas, fragment.global.size() - deltas);
   options.compression = run_.options.compression;
-  if (fragment.residual.size() > 0) {
-    if (run_.flight.feedback.is_none()) {
-      run_.flight.feedback = ErrorFeedback(fragment.deltas, run_.schedule.rounds);
-      fragment.residual.read(run_.flight.feedback.residual(), static_cast<float>(run_.options.error_decay));
-    }
-    options.error_feedback = run_.flight.feedback;
-  }
+  if (has_feedback) options.error_feedback = flight.feedback;
   send(0, deltas);
-  run_.flight.is_posted = true;
+  flight.is_posted = true;
+}
+
+bool OuterLoop::State::has_equal_rates() const {
+  return equal_rates(std::span(run_.flight.control).subspan(2), group_.size());
 }
 
 void OuterLoop::State::end_round() {
   OuterFragment& fragment = run_.fragment();
   const auto average = std::span(run_.flight.received).first(fragment.global.size());
-  if (!equal_rates(std::span(run_.flight.control).subspan(2), group_.size())) {
-    run_.flight.feedback = {};
+  if (!has_equal_rates()) {
+    run_.cancel_round();
     throw Error(
         {.kind = ErrorKind::invalid_argument,
          .message = fmt::format("QCCL rank {}, group '{}': outer loop: the ranks' outer optimizers have different "
-                                "rates; this rank's is {}",
+                                "rates; this rank's is {}; with one rate the next call begins the round again",
                                 group_.rank(), group_.name(), run_.flight.rate),
          .rank = group_.rank()});
   }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "train/outer_state.h"
 
@@ -14,6 +13,16 @@ struct Standing {
   std::uint64_t rounds = 0;
   std::uint64_t lacks_state = 0;
   std::uint64_t last_was_idle = 0;
+  std::uint64_t rounds_in_agreement = 0;
+  std::uint64_t finishes = 0;
+};
+
+// Where a rank is that others take all over from.
+struct Position {
+  std::uint64_t steps, rounds, origin_step, origin_round;
+  std::uint64_t rounds_in_agreement, finishes;
+  std::uint64_t last_was_idle, is_begun, begun_at;
+  double rate_of_flight, rate;
 };
 
 }  // namespace
@@ -21,8 +30,12 @@ struct Standing {
 // Collective over the group, which has none of this loop's calls in flight.
 void OuterLoop::State::settle() {
   std::vector<Standing> standings(static_cast<std::size_t>(group_.size()));
-  const std::vector<Standing> own{
-      {run_.model.settings(), run_.schedule.rounds, lacks_state_ ? 1u : 0u, run_.flight.was_idle ? 1u : 0u}};
+  const std::vector<Standing> own{{.settings = run_.model.settings(),
+                                   .rounds = run_.schedule.rounds,
+                                   .lacks_state = lacks_state_ ? 1u : 0u,
+                                   .last_was_idle = run_.flight.was_idle ? 1u : 0u,
+                                   .rounds_in_agreement = run_.schedule.rounds_in_agreement,
+                                   .finishes = run_.schedule.finishes}};
   group_.all_gather(own, standings);
   for (std::size_t rank = 0; rank < standings.size(); ++rank) {
     if (standings[rank].settings == standings[0].settings) continue;
@@ -41,8 +54,9 @@ void OuterLoop::State::settle() {
   OuterHandover catching_up{joining.source, {}};
   for (int rank = 0; rank < group_.size(); ++rank) {
     const Standing& each = standings[static_cast<std::size_t>(rank)];
-    if (each.lacks_state != 0 && rank != joining.source) joining.takers.push_back(rank);
-    if (each.lacks_state == 0 && each.rounds < best->rounds) catching_up.takers.push_back(rank);
+    if (rank == joining.source || (each.lacks_state == 0 && each.rounds == best->rounds)) continue;
+    const bool lacks_one = each.lacks_state == 0 && each.rounds + 1 == best->rounds;
+    (lacks_one ? catching_up : joining).takers.push_back(rank);
   }
   if (!joining.takers.empty()) take_over_all(joining);
   if (group_.rank() == joining.source) lacks_state_ = false;
@@ -50,6 +64,9 @@ void OuterLoop::State::settle() {
   if (catching_up.is_taker(group_.rank())) {
     run_.flight.was_idle = best->last_was_idle != 0;
     end_missed_round();
+    run_.schedule.rounds_in_agreement = best->rounds_in_agreement;
+    // The source has left finish() after that round.
+    if (run_.schedule.is_finishing && run_.schedule.finishes < best->finishes) run_.schedule.end_finish();
   }
 }
 
@@ -83,29 +100,40 @@ void OuterLoop::State::take_over(std::size_t index, const OuterHandover& handove
   run_.model.optimizer().load(index, saved);
 }
 
-// A rank that is interrupted lacks the state still.
+// To ranks that join, and to those that missed more than one round. A rank that is interrupted lacks the state still.
 void OuterLoop::State::take_over_all(const OuterHandover& handover) {
-  std::vector<std::uint64_t> numbers{run_.schedule.steps,
-                                     run_.schedule.rounds,
-                                     run_.schedule.origin_step,
-                                     run_.schedule.origin_round,
-                                     std::uint64_t{run_.flight.is_begun},
-                                     run_.schedule.begun_at,
-                                     std::bit_cast<std::uint64_t>(run_.flight.rate),
-                                     std::bit_cast<std::uint64_t>(run_.model.optimizer().learning_rate())};
-  hand_over(std::as_writable_bytes(std::span(numbers)), handover);
+  const bool is_taker = handover.is_taker(group_.rank());
+  if (is_taker) lacks_state_ = true;
+  Position there{.steps = run_.schedule.steps,
+                 .rounds = run_.schedule.rounds,
+                 .origin_step = run_.schedule.origin_step,
+                 .origin_round = run_.schedule.origin_round,
+                 .rounds_in_agreement = run_.schedule.rounds_in_agreement,
+                 .finishes = run_.schedule.finishes,
+                 .last_was_idle = run_.flight.was_idle ? 1u : 0u,
+                 .is_begun = run_.flight.is_begun ? 1u : 0u,
+                 .begun_at = run_.schedule.begun_at,
+                 .rate_of_flight = run_.flight.rate,
+                 .rate = run_.model.optimizer().learning_rate()};
+  hand_over(std::as_writable_bytes(std::span(&there, 1)), handover);
   for (std::size_t i = 0; i < run_.model.fragments().size(); ++i) take_over(i, handover);
-  if (!handover.is_taker(group_.rank())) return;
-  run_.schedule.steps = numbers[0];
-  run_.schedule.rounds = numbers[1];
-  run_.schedule.origin_step = numbers[2];
-  run_.schedule.origin_round = numbers[3];
-  run_.model.optimizer().set_learning_rate(std::bit_cast<double>(numbers[7]));
-  for (const OuterFragment& fragment : run_.model.fragments()) run_.model.blend(fragment, 0, {});
+  if (!is_taker) return;
+  run_.schedule.steps = there.steps;
+  run_.schedule.rounds = there.rounds;
+  run_.schedule.origin_step = there.origin_step;
+  run_.schedule.origin_round = there.origin_round;
+  run_.schedule.rounds_in_agreement = there.rounds_in_agreement;
+  run_.schedule.is_finishing = run_.schedule.is_finishing && run_.schedule.finishes >= there.finishes;
+  run_.schedule.finishes = there.finishes;
+  run_.model.optimizer().set_learning_rate(there.rate);
+  run_.flight.was_idle = there.last_was_idle != 0;
+  run_.flight.is_begun = false;
+  run_.flight.feedback = {};
+  run_.forget_training();
   lacks_state_ = false;
-  if (numbers[4] == 0) return;
-  run_.begin_round(std::bit_cast<double>(numbers[6]), group_);  // with the others: a rank that has not moved
-  run_.schedule.begun_at = numbers[5];
+  if (there.is_begun == 0) return;
+  run_.begin_round(there.rate_of_flight, group_);  // with the others: a rank that has not moved
+  run_.schedule.begun_at = there.begun_at;
 }
 
 // The round ended on another rank, whose global values are here: the rest of end_round().
@@ -113,7 +141,6 @@ void OuterLoop::State::end_missed_round() {
   if (!run_.flight.feedback.is_none()) run_.flight.feedback.settle(run_.schedule.rounds + 1);
   run_.note_and_blend(group_);
   run_.journal.end(run_.now(), group_);
-  run_.schedule.rounds_in_agreement = 0;
 }
 
 }  // namespace qccl::train

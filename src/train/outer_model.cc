@@ -37,6 +37,21 @@ void advise(const OuterOptions& options) {
                   chosen.to_string()));
 }
 
+// The program may have changed the rate since the ranks compared it.
+class RateOfStep {
+ public:
+  RateOfStep(OuterOptimizer& optimizer, double rate) : optimizer_(optimizer), before_(optimizer.learning_rate()) {
+    optimizer_.set_learning_rate(rate);
+  }
+  ~RateOfStep() { optimizer_.set_learning_rate(before_); }
+  RateOfStep(const RateOfStep&) = delete;
+  RateOfStep& operator=(const RateOfStep&) = delete;
+
+ private:
+  OuterOptimizer& optimizer_;
+  const double before_;
+};
+
 }  // namespace
 
 OuterModel::OuterModel(std::vector<OuterParameter> parameters, const OuterOptions& options)
@@ -105,12 +120,11 @@ void OuterModel::take_sent(const OuterFragment& fragment, double rate, std::span
 void OuterModel::step_global(std::size_t index, double rate, std::span<float> average) {
   OuterFragment& fragment = fragments_[index];
   const auto global = std::span(fragment.global);
-  std::size_t stepped = fragment.deltas;
-  if (is_averaging(rate)) {
-    if (is_averaging(optimizer_->learning_rate())) stepped = 0;
-    for (std::size_t i = 0; i < stepped; ++i) average[i] = global[i] - average[i];
+  const std::size_t stepped = is_averaging(rate) ? 0 : fragment.deltas;
+  if (stepped > 0) {
+    const RateOfStep while_stepping(*optimizer_, rate);
+    optimizer_->step(index, global.first(stepped), average.first(stepped));
   }
-  if (stepped > 0) optimizer_->step(index, global.first(stepped), average.first(stepped));
   std::ranges::copy(average.subspan(stepped), global.subspan(stepped).begin());
 }
 

@@ -24,7 +24,7 @@ class OuterModel {
   void load_own(const OuterFragment& fragment, std::span<float> to) const;
   // What a rank sends in a round that begins at this rate: own values, or where it is not averaging, deltas.
   void take_sent(const OuterFragment& fragment, double rate, std::span<const float> own, std::span<float> sent) const;
-  // Steps the global values by the average of what was sent in a round that began at this rate; overwrites it.
+  // Steps the global values at this rate, at which the round began, by the average of what was sent; overwrites it.
   void step_global(std::size_t fragment, double rate, std::span<float> average);
   // Own values = kept x own values + (1 - kept) x global values. `scratch` has as many values as any parameter.
   void blend(const OuterFragment& fragment, float kept, std::span<float> scratch) const;

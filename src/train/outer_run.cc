@@ -32,6 +32,13 @@ void OuterSchedule::begin_anew() {
   wait_for_next();
 }
 
+void OuterSchedule::end_finish() {
+  is_finishing = false;
+  rounds_in_agreement = 0;
+  ++finishes;
+  begin_anew();
+}
+
 void OuterSchedule::wait_for_next() {
   if (options.every_time) next_begin = clock.now() + *options.every_time / static_cast<int>(options.fragments);
 }
@@ -119,6 +126,12 @@ void OuterRun::begin_round(double rate, const Communicator& group) {
   flight.is_posted = false;
   schedule.begun_at = schedule.steps;
   schedule.wait_for_next();
+}
+
+void OuterRun::cancel_round() {
+  fragment().samples += flight.weight;  // not weighted, only zero differs from other numbers
+  flight.is_begun = false;
+  flight.feedback = {};
 }
 
 void OuterRun::note_delta() {

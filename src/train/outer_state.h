@@ -22,10 +22,12 @@ struct OuterSchedule {
   TimePoint next_begin{};                           // with every_time
   bool is_finishing = false;
   std::uint64_t rounds_in_agreement = 0;  // the last ones, which all ranks began in finish()
+  std::uint64_t finishes = 0;             // calls of finish() that ended on this rank
 
   void begin_anew();
+  void end_finish();
   void wait_for_next();
-  // `ended`: so many rounds will have ended before.
+  // `ended`: rounds ended by then.
   bool is_begin_due(std::uint64_t at_step, std::uint64_t ended) const;
   bool is_end_due(std::uint64_t at_step) const { return is_finishing || at_step >= begun_at + options.delay; }
   std::size_t fragment() const { return rounds % options.fragments; }
@@ -40,7 +42,7 @@ struct OuterFlight {
   double rate = 0;        // the optimizer's, when the round began
   double delta_norm = 0;  // of this rank
   std::vector<float> sent, received;
-  std::vector<double> control;  // summed over the ranks: weight, ranks in finish(), then see equal_rates()
+  std::vector<double> control;  // summed over the ranks: weight, ranks in finish(), then add_rate()'s numbers
   ErrorFeedback feedback;
   std::vector<Work> works;
 
@@ -82,6 +84,8 @@ struct OuterRun {
   void count_step(double samples);
   bool begins_round() const;
   void begin_round(double rate, const Communicator& group);
+  // The next round is the same one, begun again.
+  void cancel_round();
   // The end of a round whose global values are here.
   void note_and_blend(const Communicator& group);
 
@@ -123,6 +127,7 @@ class OuterLoop::State {
   void advance();
   void post();
   void leave_calls();
+  bool has_equal_rates() const;  // of the round whose calls have ended
   void end_round();
 
   // ---- membership (outer_membership.cc)

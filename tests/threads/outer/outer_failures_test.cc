@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <latch>
+#include <memory>
 #include <random>
 #include <thread>
 
 #include "support/error_of.h"
 #include "support/transports.h"
+#include "threads/outer/trained_model.h"
 
 namespace qccl::testing {
 namespace {
@@ -112,6 +116,7 @@ TEST_P(OuterFailures, a_loss_in_a_loop_with_a_dup_leaves_the_group_and_other_loo
       if (comm.rank() == 0) Communicator(loop->group()).abort("a test");
       loop->step();
       EXPECT_EQ(loop->rounds(), 1u);
+      EXPECT_FALSE(loop->is_lost());
     }
     comm.barrier();
   });
@@ -132,6 +137,86 @@ TEST_P(OuterFailures, without_going_on_a_loss_is_thrown_and_told_from_wrong_call
     EXPECT_FALSE(outer.is_lost());
     EXPECT_EQ(outer.rounds(), 1u);
   });
+}
+
+// Calls `before` in each of its steps.
+class WatchedOptimizer final : public train::OuterOptimizer {
+ public:
+  std::function<void()> before;
+
+  void step(std::size_t, std::span<float> global, std::span<const float> gradient) override {
+    before();
+    for (std::size_t i = 0; i < global.size(); ++i) global[i] -= gradient[i];
+  }
+  std::vector<std::byte> save(std::size_t) const override { return {}; }
+  void load(std::size_t, std::span<const std::byte>) override {}
+};
+
+// The first or the second of two rounds ends on rank 0 and fails on rank 1. After the second, rank 0 has left finish().
+TEST_P(OuterFailures, a_round_of_finish_that_ends_on_some_ranks_alone_counts_on_the_others) {
+  for (const int broken : {1, 2}) {
+    std::latch ended(1);
+    expect_success(2, [&](Communicator& comm) {
+      const auto optimizer = std::make_shared<WatchedOptimizer>();
+      TrainedModel own(comm.rank());
+      OuterLoop outer(comm.dup(), own.parameters(), {.every = 4, .fragments = 2, .optimizer = optimizer});
+      optimizer->before = [&, steps = 0]() mutable {
+        if (++steps != broken) return;
+        if (comm.rank() == 0) return ended.count_down();
+        ended.wait();
+        Communicator(outer.group()).abort("a test");
+        throw Error({.kind = ErrorKind::aborted, .message = "a test"});
+      };
+      for (int step = 1; step <= 2; ++step) {
+        own.train(comm.rank(), step);
+        outer.step();
+        outer.finish();
+        EXPECT_EQ(outer.rounds(), 2u * static_cast<unsigned>(step));
+      }
+      expect_same_bits(comm, outer);
+    });
+  }
+}
+
+// The third rank has a round in flight, which its group has lost, when the others go on without it.
+TEST_P(OuterFailures, a_rank_that_missed_several_rounds_takes_all_over) {
+  for (const bool is_in_flight : {false, true}) {
+    expect_success(3, [=](Communicator& comm) {
+      TrainedModel own(comm.rank());
+      OuterLoop outer(comm.dup(), own.parameters(),
+                      {.every = 8, .fragments = 4, .delay = 1, .compression = block_int({.bits = 4}), .go_on = false});
+      const auto train_until = [&](std::uint64_t end) {
+        while (outer.steps() < end) {
+          own.train(comm.rank(), static_cast<int>(outer.steps()));
+          outer.step();
+        }
+      };
+      train_until(9);
+      comm.barrier();
+      Communicator(outer.group()).abort("a test");
+      EXPECT_EQ(error_of([&] { train_until(11); }).kind, ErrorKind::aborted);
+      auto members = comm.split(comm.rank() < 2 ? 0 : -1);
+      if (members) {
+        outer.regroup(*members);
+        train_until(20);
+        if (!is_in_flight) outer.finish();
+      }
+      outer.regroup(comm.dup());
+      EXPECT_EQ(outer.steps(), 20u);
+      expect_same_bits(comm, outer);
+      if (!is_in_flight) {  // none has trained since, the third rank's steps before do not count
+        const Values before(outer.global(1).begin(), outer.global(1).end());
+        outer.finish();
+        EXPECT_TRUE(std::ranges::equal(before, outer.global(1)));
+      }
+      for (std::uint64_t step = 21; step < 40; ++step) {
+        train_until(step);
+        expect_same_bits(comm, outer);
+      }
+      outer.finish();
+      expect_same_bits(comm, outer);
+    });
+  }
 }
 
 // The optimizer's momentum would carry the model on.

@@ -1,8 +1,10 @@
 // The outer optimizer's rate and settings: saved, taken over by ranks that join, compared between ranks.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <optional>
 
+#include "base/digest/digest.h"
 #include "support/error_of.h"
 #include "support/transports.h"
 #include "threads/outer/trained_model.h"
@@ -86,10 +88,66 @@ TEST_P(OuterRate, that_differs_between_ranks_fails_them_alike) {
     EXPECT_NE(error.message.find(comm.rank() == 1 ? "this rank's is 0.35" : "this rank's is 0.7"), std::string::npos);
     EXPECT_EQ(outer.rounds(), 1u);
     sgd->set_learning_rate(0.35);
+    train(comm, own, outer, nullptr, 12);  // the second round begins at step 9, the third at step 12
+    EXPECT_EQ(outer.rounds(), 3u);
+    EXPECT_EQ(own.values[0], std::vector<float>(outer.global(0).begin(), outer.global(0).begin() + 9000));
+    expect_same_bits(comm, outer);
+    EXPECT_EQ(sgd->learning_rate(), 0.35);
   });
 }
 
-TEST_P(OuterRate, momentum_and_kind_must_be_equal_on_all_ranks) {
+// What was trained before the error counts in the round that is begun again.
+TEST_P(OuterRate, that_differs_loses_no_samples) {
+  for (const bool is_weighted : {false, true}) {
+    expect_success(2, [=](Communicator& comm) {
+      const auto sgd = plain_sgd(0.5);
+      std::vector<float> own(1, 0.0F);
+      OuterLoop outer(
+          comm, {OuterParameter::of("x", own)},
+          {.every = 2, .compression = block_int({.bits = 4}), .is_weighted = is_weighted, .optimizer = sgd});
+      if (comm.rank() == 1) sgd->set_learning_rate(0.25);
+      own[0] = comm.rank() == 0 ? 8.0F : 0.0F;
+      outer.step(comm.rank() == 0 ? 30 : 10);
+      EXPECT_EQ(error_of([&] { outer.step(0); }).kind, ErrorKind::invalid_argument);
+      sgd->set_learning_rate(0.5);
+      outer.finish();
+      EXPECT_NEAR(outer.global(0)[0], is_weighted ? 3.0 : 2.0, 0.05);
+    });
+  }
+}
+
+TEST_P(OuterRate, that_differs_is_noticed_where_16_bits_of_its_digest_are_equal) {
+  const auto low_bits = [](double rate) { return digest(std::bit_cast<std::uint64_t>(rate), 0) & 0xFFFF; };
+  double other = 0.7;
+  do other += 1e-6;
+  while (low_bits(other) != low_bits(0.7));
+  expect_success(2, [=](Communicator& comm) {
+    const auto sgd = std::make_shared<OuterSgd>();
+    TrainedModel own(comm.rank());
+    OuterLoop outer(comm, own.parameters(), {.every = 1, .optimizer = sgd});
+    if (comm.rank() == 1) sgd->set_learning_rate(other);
+    EXPECT_EQ(error_of([&] { outer.step(); }).kind, ErrorKind::invalid_argument);
+  });
+}
+
+TEST_P(OuterRate, may_change_at_different_moments_of_a_round) {
+  expect_success(2, [](Communicator& comm) {
+    const auto sgd = std::make_shared<OuterSgd>();
+    TrainedModel own(comm.rank());
+    OuterLoop outer(comm, own.parameters(), {.every = 4, .delay = 2, .optimizer = sgd});
+    train(comm, own, outer, nullptr, 5);
+    if (comm.rank() == 1) sgd->set_learning_rate(0.35);
+    train(comm, own, outer, nullptr, 6);
+    EXPECT_EQ(outer.rounds(), 1u);
+    expect_same_bits(comm, outer);
+    EXPECT_EQ(sgd->learning_rate(), comm.rank() == 1 ? 0.35 : 0.7);
+    sgd->set_learning_rate(0.35);
+    train(comm, own, outer, nullptr, 12);
+    expect_same_bits(comm, outer);
+  });
+}
+
+TEST_P(OuterRate, settings_must_be_equal_on_all_ranks) {
   class Other final : public train::OuterOptimizer {
     void step(std::size_t, std::span<float>, std::span<const float>) override {}
     std::vector<std::byte> save(std::size_t) const override { return {}; }
@@ -123,12 +181,12 @@ TEST_P(OuterRate, of_1_without_momentum_may_change_later) {
       float expected = 0;
       for (int step = 1; step <= 8; ++step) {
         own[0] += comm.rank() == 0 ? 1.0F : 3.0F;
-        // With a delay, the round that began at step 4 ends at the new rate.
+        // With a delay, the round that began at step 4 ends at the old rate.
         sgd->set_learning_rate(step < 5 ? 1 : 0.25);
         outer.step();
         const bool ends = delay == 0 ? step % 2 == 0 : step % 2 == 1 && step > 1;
         if (ends && delay == 0) expected += (step < 5 ? 1.0F : 0.25F) * 4;
-        if (ends && delay == 1) expected += (step < 5 ? 1.0F : 0.25F) * (step == 3 ? 4.0F : 2.0F);
+        if (ends && delay == 1) expected += (step < 6 ? 1.0F : 0.25F) * (step == 3 ? 4.0F : 2.0F);
         EXPECT_EQ(outer.global(0)[0], expected) << "step " << step;
       }
     });

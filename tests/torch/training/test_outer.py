@@ -192,8 +192,10 @@ def test_a_rank_that_is_later_than_the_timeout_stays(tmp_path):
         shared = dist.FileStore(str(tmp_path / "shared"), -1)
         shared.set_timeout(TIMEOUT)
         store = dist.FileStore(str(tmp_path / "store"), 2)
-        dist.init_process_group("qccl", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=4))
-        training = Training(rank, **STREAMING)
+        dist.init_process_group("qccl", store=store, rank=rank, world_size=2, timeout=TIMEOUT)
+        dist.barrier()
+        group = dist.new_group(timeout=timedelta(seconds=4))
+        training = Training(rank, group=group, **STREAMING)
         replace = training.outer._replace_group
 
         def say_and_replace(loss):
@@ -361,6 +363,9 @@ def test_rate_that_differs_between_ranks_is_named_on_all_of_them():
         outer.step()
         with pytest.raises(ValueError, match=f"different rates; this rank's is {0.1 if rank else 0.7}"):
             outer.step()
+        outer.outer_optimizer.param_groups[0]["lr"] = 0.1
+        outer.step()
+        assert len(outer.stats()) == 1
 
     run_ranks(body, 2)
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <exception>
+#include <latch>
 
 #include "memory/counted_new.h"
 #include "support/thread_job.h"
@@ -72,6 +74,65 @@ TEST(OuterMemory, is_what_the_page_states) {
     EXPECT_LT(measured, each.stated + 0.5);
     EXPECT_GT(measured, each.stated - 0.5);
   }
+}
+
+struct Refused {
+  bool was_refused = false, has_thrown = false;
+  bool is_lost = false;  // the group, as a call that can't be repeated loses it
+  std::vector<float> values;
+};
+
+// Rank 0's `nth` allocation in the step that begins a round is refused; finish() tries again.
+Refused begin_round_without_memory(std::int64_t nth) {
+  Refused found;
+  std::latch posted(1);
+  const auto failures = run_threads(kRanks, {}, [&](Communicator& comm) {
+    std::vector<float> own(20'000, 1.0F), mean(10, 0.0F);
+    std::vector<OuterParameter> parameters{OuterParameter::of("b.0", own), OuterParameter::of("b.mean", mean)};
+    parameters[1].is_averaged = true;
+    OuterLoop outer(comm, parameters, {.every = 2, .delay = 1, .compression = block_int({.bits = 4})});
+    const auto step = [&] {
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] += static_cast<float>((i + 1) * (comm.rank() + 1) % 7);
+      outer.step();
+    };
+    step();
+    if (comm.rank() == 1) {
+      step();
+      posted.count_down();
+    } else {
+      posted.wait();
+      refuse_allocation(nth);
+      try {
+        step();
+      } catch (const std::exception&) {
+        found.has_thrown = true;
+      }
+      found.was_refused = stop_refusing();
+    }
+    try {
+      outer.finish();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::resource_exhausted) throw;
+      if (comm.rank() == 0) found.is_lost = true;
+    }
+    if (comm.rank() == 0) found.values = own;
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(kRanks, "")) << "allocation " << nth;
+  return found;
+}
+
+TEST(OuterMemory, a_round_that_could_not_be_begun_for_lack_of_memory_is_begun_by_the_next_call) {
+  const Refused undisturbed = begin_round_without_memory(1'000'000);
+  ASSERT_FALSE(undisturbed.was_refused);
+  int begun_again = 0;
+  for (std::int64_t nth = 1; nth < 1000; ++nth) {
+    const Refused found = begin_round_without_memory(nth);
+    if (!found.was_refused) break;
+    if (found.is_lost) continue;
+    EXPECT_EQ(found.values, undisturbed.values) << "allocation " << nth;
+    begun_again += found.has_thrown ? 1 : 0;
+  }
+  EXPECT_GT(begun_again, 2);
 }
 
 }  // namespace

@@ -13,11 +13,14 @@ import qccl
 
 
 class Manager:
-    """Whose quorum is always the same group."""
+    """Whose quorum is the group that the test sets."""
 
     def __init__(self):
         self.quorums = 0
         self._pg = SimpleNamespace(parent=dist.group.WORLD)
+
+    def next_quorum_is(self, group):
+        self._pg.parent = group
 
     def start_quorum(self, allow_heal):
         self.quorums += 1
@@ -61,3 +64,35 @@ def test_one_quorum_for_each_round_whether_or_not_one_is_in_flight(delay, outer_
         assert manager.quorums == 1 + 5 + 1
 
     run_ranks(body, 2)
+
+
+@pytest.mark.parametrize("delay", [2, 4])
+def test_a_replica_that_was_left_out_with_a_round_in_flight_comes_back_with_its_loop(delay, outer_loop_class):
+    def body(rank):
+        without_2, again = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+        manager = Manager()
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+        outer = outer_loop_class(manager, model, every=8, fragments=2, delay=delay, compression="int:bits=4")
+
+        def run(until):
+            while outer.steps < until:
+                with torch.no_grad():
+                    for each in model.parameters():
+                        each += 0.01 * torch.sin(torch.arange(each.numel()) * (rank + 2) + outer.steps).view_as(each)
+                outer.step()
+
+        run(5)  # a round is in flight
+        if rank < 2:
+            manager.next_quorum_is(without_2)
+            run(19)
+        manager.next_quorum_is(again)
+        run(26)
+        assert outer.group is again and outer.stats()[-1]["ranks"] == 3
+        outer.finish()
+        for values in (*outer.global_state().values(), *model.parameters()):
+            first = values.detach().clone()
+            dist.broadcast(first, 0)
+            assert torch.equal(first, values)
+        return outer.steps
+
+    assert run_ranks(body, 3) == [26] * 3

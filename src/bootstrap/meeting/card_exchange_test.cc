@@ -335,9 +335,9 @@ TEST(CardExchangeAtPlainStore, a_rank_that_ends_while_it_waits_ends_the_others) 
   const auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(60), &kClock};
   TcpStore own(options, server->take_own_client());
-  auto first = meeting(own, {.rank = 0, .world = 2, .timeout = std::chrono::hours(1)});
+  auto first = meeting(own, {.rank = 0, .world = 3, .timeout = std::chrono::hours(1)});
   ASSERT_TRUE(TcpStore(options).get("qccl/job/0/1/open", seconds(60)).has_value());
-  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 1, .world = 2}), ErrorKind::unsupported);
+  expect_failure(meet(*std::make_unique<EndingClient>(options), {.rank = 1, .world = 3}), ErrorKind::unsupported);
   expect_failure(first.get(), ErrorKind::aborted, "rank 1 (process 1) ended before all ranks were connected");
 }
 

@@ -32,8 +32,8 @@ std::string address_text(const std::string& host, std::uint16_t port);
 // Port 0 lets the system choose: see local_port(). InvalidArgument: no address; ResourceExhausted: the port is taken.
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port);
 
-// Holds a free port without listening on it. Until the socket is closed, Linux gives the port to no process that asks
-// for any port, only to listeners that name it and set SO_REUSEADDR, as servers do.
+// Holds a free port of all IPv4 addresses without listening on it. Until the socket is closed, Linux gives the port to
+// no process that asks for any port, only to listeners that name it and set SO_REUSEADDR, as servers do.
 Result<Fd> reserve_tcp_port();
 
 Result<std::uint16_t> local_port(const Fd& socket);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -129,6 +130,18 @@ TEST(Socket, retrying_finds_a_listener_that_comes_up_late) {
   EXPECT_EQ(::listen(later.get(), 1), 0);
   dialler.join();
   EXPECT_TRUE(dialled.ok());
+}
+
+TEST(Socket, a_reserved_port_is_of_all_addresses_and_of_those_that_name_it) {
+  const Fd reserved = reserve_tcp_port().take_or_throw();
+  const auto port = local_port(reserved).take_or_throw();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  const Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(::bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_TRUE(listen_tcp("127.0.0.2", port).ok());
 }
 
 TEST(Socket, reading_exactly_stops_at_the_deadline_or_at_end_of_file_and_says_how_far_it_came) {

@@ -1,6 +1,7 @@
 // Shared by the failure tests: jobs over each transport, and ranks that record how they fail.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,6 +25,15 @@ inline std::string transport_name(const ::testing::TestParamInfo<TransportChoice
 }
 
 inline auto both_transports() { return ::testing::Values(TransportChoice::shm, TransportChoice::tcp); }
+
+// Returns when so many ranks are here: the death of one that goes on disturbs nobody in what came before.
+inline void meet(const Rank& rank, int ranks) {
+  const auto store = rank.options().store;
+  store->set(fmt::format("here {}", rank.rank()), "1");
+  for (int each = 0; each < ranks; ++each) {
+    EXPECT_TRUE(store->get(fmt::format("here {}", each), std::chrono::seconds(30))) << "rank " << each;
+  }
+}
 
 // Returns the error that `calls` throw, and brings the rank to the point "failed". Fails the test if nothing is thrown.
 inline ErrorInfo failure_of(Rank& rank, const std::function<void()>& calls) {

@@ -43,15 +43,6 @@ class Times {
   std::vector<double> times_;
 };
 
-// Returns when so many ranks are here: the death of one that goes on disturbs nobody in what came before.
-void meet(const Rank& rank, int ranks) {
-  const auto store = rank.options().store;
-  store->set(fmt::format("here {}", rank.rank()), "1");
-  for (int each = 0; each < ranks; ++each) {
-    EXPECT_TRUE(store->get(fmt::format("here {}", each), std::chrono::seconds(30))) << "rank " << each;
-  }
-}
-
 class Kills : public Transports {
  protected:
   std::string named(const char* phase) const {

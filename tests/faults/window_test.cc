@@ -18,6 +18,7 @@ TEST_P(WindowFaults, killed_member_ends_every_wait_and_put_within_a_second) {
       std::vector<char> memory(4 << 20);
       Window window = comm.open_window(memory.data(), memory.size());
       const Work unsignalled = window.wait_signal_async(1 - rank.rank() % 2);
+      meet(rank, 3);
       if (rank.rank() == 2) rank.point("open");
       const ErrorInfo failure = failure_of(rank, [&] { unsignalled.wait(); });
       EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;

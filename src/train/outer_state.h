@@ -97,7 +97,7 @@ struct OuterRun {
   void note_delta();
 };
 
-// Who gives values to whom.
+// The rank that sends its values, and those that receive them.
 struct OuterHandover {
   int source = 0;
   std::vector<int> takers;  // ranks

@@ -16,7 +16,7 @@
 namespace qccl::testing {
 namespace {
 
-// Of shared memory that outlives processes. Other programs have theirs there too.
+// QCCL's names in /dev/shm, where shared memory can outlive its processes. Other programs have theirs there too.
 std::set<std::string> names_in_dev_shm() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {

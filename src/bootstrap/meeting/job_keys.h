@@ -54,7 +54,7 @@ Result<GenerationResult> decode_outcome(std::string_view bytes);
 // Whom the store that rank 0 serves has refused for its key: text for people. No client can write it.
 inline constexpr const char* kRefusals = "refused";
 
-// With which a job's keys begin in their wire form.
+// The prefix of a job's keys on the wire.
 std::string wire_prefix(const std::string& job, std::uint32_t restart);
 
 // What doors, their list and newcomers call their keys and secrets.

@@ -23,9 +23,9 @@ class StoreRules {
 
   // Connections in addition to those of strangers.
   virtual std::size_t expected_clients() const { return 0; }
-  // Of all keys and values together.
+  // The limit for all keys and values together.
   virtual std::size_t most_bytes() const = 0;
-  // Where the server says whom it has refused; "": nowhere.
+  // The key under which the server lists whom it has refused; "" if it keeps no such list.
   virtual std::string refusals_key() const { return ""; }
 
   // Values, and waiting for them.

@@ -11,11 +11,6 @@
 namespace qccl::testing {
 namespace {
 
-using train::OuterLoop;
-using train::OuterOptions;
-using train::OuterParameter;
-using Values = std::vector<float>;
-
 class OuterCompression : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, OuterCompression, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
                          transport_name);

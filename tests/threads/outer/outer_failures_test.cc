@@ -15,11 +15,6 @@
 namespace qccl::testing {
 namespace {
 
-using train::OuterLoop;
-using train::OuterOptions;
-using train::OuterParameter;
-using Values = std::vector<float>;
-
 class OuterFailures : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, OuterFailures, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
                          transport_name);

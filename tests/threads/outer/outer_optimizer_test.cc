@@ -12,11 +12,6 @@
 namespace qccl::testing {
 namespace {
 
-using train::OuterLoop;
-using train::OuterOptions;
-using train::OuterParameter;
-using train::OuterSgd;
-
 class OuterRate : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, OuterRate, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 

@@ -13,10 +13,6 @@
 namespace qccl::testing {
 namespace {
 
-using train::OuterLoop;
-using train::OuterOptions;
-using train::OuterParameter;
-
 class OuterRounds : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, OuterRounds, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
                          transport_name);

@@ -14,10 +14,6 @@
 namespace qccl::testing {
 namespace {
 
-using train::OuterLoop;
-using train::OuterOptions;
-using train::OuterParameter;
-
 class Outer : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Outer, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 

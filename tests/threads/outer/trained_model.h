@@ -13,6 +13,12 @@
 
 namespace qccl::testing {
 
+using train::OuterLoop;
+using train::OuterOptions;
+using train::OuterParameter;
+using train::OuterSgd;
+using Values = std::vector<float>;
+
 // Four layers that move at random; the movement is a function of rank and step.
 struct TrainedModel {
   std::vector<std::vector<float>> values;
@@ -20,10 +26,10 @@ struct TrainedModel {
   explicit TrainedModel(int rank) {
     for (const std::size_t size : {9000, 70, 5000, 1}) values.emplace_back(size, static_cast<float>(rank) + 0.5F);
   }
-  std::vector<train::OuterParameter> parameters() {
-    std::vector<train::OuterParameter> list;
+  std::vector<OuterParameter> parameters() {
+    std::vector<OuterParameter> list;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      list.push_back(train::OuterParameter::of("block." + std::to_string(i) + ".weight", values[i]));
+      list.push_back(OuterParameter::of("block." + std::to_string(i) + ".weight", values[i]));
     }
     return list;
   }
@@ -36,7 +42,7 @@ struct TrainedModel {
   }
 };
 
-inline void expect_same_bits(Communicator& comm, const train::OuterLoop& outer) {
+inline void expect_same_bits(Communicator& comm, const OuterLoop& outer) {
   for (std::size_t fragment = 0; fragment < outer.fragments(); ++fragment) {
     const std::span<const float> global = outer.global(fragment);
     std::vector<float> first(global.begin(), global.end());
@@ -45,10 +51,10 @@ inline void expect_same_bits(Communicator& comm, const train::OuterLoop& outer) 
   }
 }
 
-inline std::shared_ptr<train::OuterSgd> plain_sgd(double rate) {
-  return std::make_shared<train::OuterSgd>(train::OuterSgdOptions{.learning_rate = rate, .momentum = 0});
+inline std::shared_ptr<OuterSgd> plain_sgd(double rate) {
+  return std::make_shared<OuterSgd>(train::OuterSgdOptions{.learning_rate = rate, .momentum = 0});
 }
 
-inline std::shared_ptr<train::OuterSgd> averaging() { return plain_sgd(1); }
+inline std::shared_ptr<OuterSgd> averaging() { return plain_sgd(1); }
 
 }  // namespace qccl::testing

@@ -158,7 +158,7 @@ def barrier(case):
 
 
 def ring(case):
-    """A message to the next rank; what is observed is the receiver's work."""
+    """Sends a message to the next rank and observes the receiver's Work."""
     own, received, tag = case.own(), case.own(), case.draw.randrange(100)
 
     def call():

@@ -187,10 +187,16 @@ def test_survivors_of_a_kill_finish_the_round(tmp_path):
     values_of(run_processes(body, 3)[1:])
 
 
+def shared_store(path):
+    """For what processes tell each other beside their job's store, however many they are."""
+    store = dist.FileStore(str(path), -1)
+    store.set_timeout(TIMEOUT)
+    return store
+
+
 def test_a_rank_that_is_later_than_the_timeout_stays(tmp_path):
     def body(rank):
-        shared = dist.FileStore(str(tmp_path / "shared"), -1)
-        shared.set_timeout(TIMEOUT)
+        shared = shared_store(tmp_path / "shared")
         store = dist.FileStore(str(tmp_path / "store"), 2)
         dist.init_process_group("qccl", store=store, rank=rank, world_size=2, timeout=TIMEOUT)
         dist.barrier()
@@ -219,8 +225,7 @@ def test_a_rank_that_is_later_than_the_timeout_stays(tmp_path):
 
 def test_a_rank_that_is_stopped_is_left_out_after_the_patience(tmp_path):
     def body(rank):
-        shared = dist.FileStore(str(tmp_path / "shared"), -1)
-        shared.set_timeout(TIMEOUT)
+        shared = shared_store(tmp_path / "shared")
         store = dist.FileStore(str(tmp_path / "store"), 3)
         dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=TIMEOUT)
         training = Training(rank, **STREAMING)
@@ -249,8 +254,7 @@ def test_a_rank_that_joins_gets_the_global_model_and_the_outer_state(make, cut, 
     arguments = {**STREAMING, "outer_optimizer": make, "halves_rate": make is None}
 
     def body(rank):
-        shared = dist.FileStore(str(tmp_path / "doors"), -1)
-        shared.set_timeout(TIMEOUT)
+        shared = shared_store(tmp_path / "doors")
         if rank < 2:
             store = dist.FileStore(str(tmp_path / "store"), 2)
             dist.init_process_group("qccl", store=store, rank=rank, world_size=2, timeout=TIMEOUT)

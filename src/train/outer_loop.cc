@@ -178,6 +178,7 @@ void OuterLoop::State::post() {
   if (has_feedback) options.error_feedback = flight.feedback;
   send(0, deltas);
   flight.is_posted = true;
+  flight.posted_in = group_number_;
 }
 
 bool OuterLoop::State::has_equal_rates() const {

@@ -128,6 +128,21 @@ void OuterModel::step_global(std::size_t index, double rate, std::span<float> av
   std::ranges::copy(average.subspan(stepped), global.subspan(stepped).begin());
 }
 
+void OuterModel::follow(const OuterFragment& fragment, std::span<const float> next, std::span<float> scratch) const {
+  for (std::size_t i = 0; i < fragment.members.size(); ++i) {
+    const OuterParameter& parameter = parameters_[fragment.members[i]];
+    const std::size_t begin = fragment.begins[i];
+    if (parameter.is_averaged) {
+      parameter.store(next.subspan(begin, parameter.count));
+      continue;
+    }
+    const auto own = scratch.first(parameter.count);
+    parameter.load(own);
+    for (std::size_t j = 0; j < own.size(); ++j) own[j] += next[begin + j] - fragment.global[begin + j];
+    parameter.store(own);
+  }
+}
+
 void OuterModel::blend(const OuterFragment& fragment, float kept, std::span<float> scratch) const {
   for (std::size_t i = 0; i < fragment.members.size(); ++i) {
     const OuterParameter& parameter = parameters_[fragment.members[i]];

@@ -26,6 +26,9 @@ class OuterModel {
   void take_sent(const OuterFragment& fragment, double rate, std::span<const float> own, std::span<float> sent) const;
   // Steps the global values at this rate, at which the round began, by the average of what was sent; overwrites it.
   void step_global(std::size_t fragment, double rate, std::span<float> average);
+  // Before the global values become `next`: own values move by as much, the averaged ones become `next`. `scratch` has
+  // as many values as any parameter.
+  void follow(const OuterFragment& fragment, std::span<const float> next, std::span<float> scratch) const;
   // Own values = kept x own values + (1 - kept) x global values. `scratch` has as many values as any parameter.
   void blend(const OuterFragment& fragment, float kept, std::span<float> scratch) const;
 

@@ -124,6 +124,7 @@ void OuterRun::begin_round(double rate, const Communicator& group) {
   flight.feedback = {};
   flight.is_begun = true;
   flight.is_posted = false;
+  flight.posted_in = 0;
   schedule.begun_at = schedule.steps;
   schedule.wait_for_next();
 }
@@ -132,6 +133,11 @@ void OuterRun::cancel_round() {
   fragment().samples += flight.weight;  // not weighted, only zero differs from other numbers
   flight.is_begun = false;
   flight.feedback = {};
+}
+
+void OuterRun::skip_round() {
+  if (flight.is_begun) cancel_round();
+  ++schedule.rounds;
 }
 
 void OuterRun::note_delta() {
@@ -161,6 +167,7 @@ void OuterRun::note_and_blend(const Communicator& group) {
   model.blend(current, schedule.is_finishing ? 0.0F : static_cast<float>(options.blend), flight.sent);
   ++schedule.rounds;
   flight.is_begun = false;
+  flight.ended_in = flight.posted_in;
   flight.feedback = {};
 }
 

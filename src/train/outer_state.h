@@ -38,6 +38,9 @@ struct OuterFlight {
   bool is_begun = false, is_posted = false;
   // No rank had trained the fragment of the last round: it changed neither the global model nor residuals.
   bool was_idle = false;
+  // Numbers of groups (OuterLoop::State::settle()): in which this rank last posted the round in flight, and in which
+  // the last round ended; 0 for none.
+  std::uint64_t posted_in = 0, ended_in = 0;
   double weight = 1;      // of this rank's delta; 0 if it has not trained
   double rate = 0;        // the optimizer's, when the round began
   double delta_norm = 0;  // of this rank
@@ -88,6 +91,8 @@ struct OuterRun {
   void cancel_round();
   // The end of a round whose global values are here.
   void note_and_blend(const Communicator& group);
+  // The next round is the one after it, which will have this rank's delta of both.
+  void skip_round();
 
   // ---- outer_saved.cc
   std::vector<std::byte> save() const;
@@ -132,7 +137,8 @@ class OuterLoop::State {
 
   // ---- membership (outer_membership.cc)
   void settle();
-  void take_over(std::size_t fragment, const OuterHandover& handover);
+  // `keeps_training`: a taker's own values move as the global ones do.
+  void take_over(std::size_t fragment, const OuterHandover& handover, bool keeps_training);
   void take_over_all(const OuterHandover& handover);
   void hand_over(std::span<std::byte> data, const OuterHandover& handover);
   void end_missed_round();
@@ -140,6 +146,7 @@ class OuterLoop::State {
   // A loss shrinks this group, not its dup, which a rank may lack: all ranks then shrink the same one.
   Communicator given_;
   Communicator group_;  // its dup
+  std::uint64_t group_number_ = 0;
   OuterRun run_;
   bool lacks_state_ = true;  // the global model is still to be taken over
   bool is_lost_ = false;

@@ -111,6 +111,25 @@ TEST_P(OuterRate, that_differs_loses_no_samples) {
   }
 }
 
+// The round's calls have ended when the ranks regroup, before they were waited for.
+TEST_P(OuterRate, that_differs_fails_ranks_that_regrouped_meanwhile) {
+  expect_success(2, [](Communicator& comm) {
+    const auto sgd = std::make_shared<OuterSgd>();
+    TrainedModel own(comm.rank());
+    OuterLoop outer(comm.dup(), own.parameters(), with_rate(sgd));
+    if (comm.rank() == 1) sgd->set_learning_rate(0.35);
+    train(comm, own, outer, nullptr, 4);
+    Communicator(outer.group()).barrier();
+    outer.regroup(comm.dup());
+    EXPECT_EQ(outer.rounds(), 0u);
+    EXPECT_EQ(error_of([&] { train(comm, own, outer, nullptr, 5); }).kind, ErrorKind::invalid_argument);
+    sgd->set_learning_rate(0.35);
+    train(comm, own, outer, nullptr, 8);
+    EXPECT_EQ(outer.rounds(), 1u);
+    expect_same_bits(comm, outer);
+  });
+}
+
 TEST_P(OuterRate, that_differs_is_noticed_where_16_bits_of_its_digest_are_equal) {
   const auto low_bits = [](double rate) { return digest(std::bit_cast<std::uint64_t>(rate), 0) & 0xFFFF; };
   double other = 0.7;

@@ -23,7 +23,7 @@ class StoreRules {
 
   // Connections in addition to those of strangers.
   virtual std::size_t expected_clients() const { return 0; }
-  // The limit for all keys and values together.
+  // The limit for all keys and values together, in bytes.
   virtual std::size_t most_bytes() const = 0;
   // The key under which the server lists whom it has refused; "" if it keeps no such list.
   virtual std::string refusals_key() const { return ""; }

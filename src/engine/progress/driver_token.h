@@ -31,9 +31,14 @@ class DriverToken {
   bool announce_action();
 
   // ---- the holder
-  // Returns the token. `has_work`: operations are in flight, for the progress thread unless this thread is
-  // `coming_back` in a moment. If it never comes, the progress thread finds them at its next idle check.
-  void release(bool has_work, bool coming_back = false);
+  enum class Use {
+    drive,
+    post_and_return,  // this thread is coming back in a moment to drive
+    question,         // which is no driving: the progress thread's idle checks go on beside such uses
+  };
+  // Returns the token. `has_work`: operations are in flight, for the progress thread. After post_and_return it leaves
+  // them to this thread, until its next idle check.
+  void release(bool has_work, Use use = Use::drive);
   // True after announce_action(), once; the holder then runs the inbox.
   bool take_announcement();
   bool has_announcement() const { return (word_.load(std::memory_order_relaxed) & kAction) != 0; }
@@ -47,7 +52,7 @@ class DriverToken {
 
   // ---- the progress thread
   // Blocks until the token is free, nobody waits for it and there is something to do: operations in flight, actions in
-  // the inbox, or after `idle_check_interval` in which nobody held it. False after stop().
+  // the inbox, or after `idle_check_interval` in which nobody drove. False after stop().
   bool take_in_background(Nanoseconds idle_check_interval);
   void stop();
 
@@ -56,7 +61,7 @@ class DriverToken {
   static constexpr std::uint32_t kSleeping = 2;  // the holder, until wake_holder_()
   static constexpr std::uint32_t kAction = 4;    // the inbox has actions
   static constexpr std::uint32_t kWork = 8;      // free, but operations are in flight
-  static constexpr std::uint32_t kUsed = 16;     // was held since the progress thread looked
+  static constexpr std::uint32_t kUsed = 16;     // was held to drive since the progress thread looked
   static constexpr std::uint32_t kStopping = 32;
   static constexpr std::uint32_t kWaiter = 64;  // times the number of threads in take_unless()
 

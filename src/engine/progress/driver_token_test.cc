@@ -73,14 +73,18 @@ TEST(DriverToken, a_waiting_thread_makes_the_progress_thread_give_way_and_not_a_
 }
 
 TEST(DriverToken, the_progress_thread_takes_it_only_to_drive_what_nobody_else_drives) {
+  using Use = DriverToken::Use;
   struct Case {
-    bool has_work, coming_back, has_action, takes;
+    bool has_work;
+    Use use;
+    bool has_action, takes;
   };
-  for (const auto [has_work, coming_back, has_action, takes] : {Case{false, false, false, false},
-                                                                {true, false, false, true},
-                                                                {false, false, true, true},
-                                                                {true, true, false, false},
-                                                                {true, true, true, false}}) {
+  for (const auto [has_work, use, has_action, takes] : {Case{false, Use::drive, false, false},
+                                                        {true, Use::drive, false, true},
+                                                        {false, Use::drive, true, true},
+                                                        {true, Use::question, false, true},
+                                                        {true, Use::post_and_return, false, false},
+                                                        {true, Use::post_and_return, true, false}}) {
     DriverToken token([] {});
     std::atomic<int> taken{0};
     std::thread progress([&] {
@@ -93,11 +97,11 @@ TEST(DriverToken, the_progress_thread_takes_it_only_to_drive_what_nobody_else_dr
     EXPECT_TRUE(eventually([&] { return taken == 1; })) << "the token is unused";
     EXPECT_TRUE(token.take_unless(kNever, soon()));
     if (has_action) token.announce_action();
-    token.release(has_work, coming_back);
+    token.release(has_work, use);
     if (takes) EXPECT_TRUE(eventually([&] { return taken == 2; }));
     token.stop();
     progress.join();
-    EXPECT_EQ(taken, takes ? 2 : 1) << has_work << coming_back << has_action;
+    EXPECT_EQ(taken, takes ? 2 : 1) << has_work << static_cast<int>(use) << has_action;
   }
 }
 
@@ -147,6 +151,18 @@ TEST(DriverToken, the_progress_thread_takes_it_after_an_idle_interval) {
   ASSERT_TRUE(token.try_take());
   token.release(false);
   EXPECT_TRUE(token.take_in_background(std::chrono::milliseconds(1)));
+}
+
+// A thread that asks something again and again does not keep the progress thread from looking at the peers.
+TEST(DriverToken, questions_do_not_count_as_driving) {
+  DriverToken token([] {});
+  ASSERT_TRUE(token.try_take());
+  token.release(false, DriverToken::Use::question);
+  std::atomic<bool> taken{false};
+  std::thread progress([&] { taken = token.take_in_background(kNoIdleCheck); });
+  EXPECT_TRUE(eventually([&] { return taken.load(); }));
+  token.stop();
+  progress.join();
 }
 
 // A model of the engine and its driver. Threads post operations that end after some rounds of progress, drive them or

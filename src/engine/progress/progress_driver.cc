@@ -41,6 +41,9 @@ constexpr int kExchangesARound = 256;
 // A process that computes for long hears of its peers after this time.
 constexpr Nanoseconds kIdleCheckInterval = std::chrono::milliseconds(50);
 
+// Of a thread that posts a call, which it will wait for in a moment if it is `awaited`.
+DriverToken::Use use_of(bool awaited) { return awaited ? DriverToken::Use::post_and_return : DriverToken::Use::drive; }
+
 }  // namespace
 
 void EngineLoop::run_inbox() {
@@ -183,27 +186,27 @@ void ProgressDriver::stamp(std::span<CallArguments> calls) const {
   for (CallArguments& each : calls) each.posted = now;
 }
 
-void ProgressDriver::run_or_announce(Action&& action, bool coming_back) {
+void ProgressDriver::run_or_announce(Action&& action, DriverToken::Use use) {
   if (!token_.try_take()) {
     if (!inbox_.add(std::move(action))) throw std::bad_alloc();
     if (token_.announce_action() || !token_.try_take()) return;
     action = {};  // the holder has gone, and this thread finds it in the inbox
   }
-  const Holder holder{*this, coming_back};
+  const Holder holder{*this, use};
   loop_.run_inbox();
   loop_.run(std::move(action));
 }
 
 void ProgressDriver::post(CallArguments&& arguments) {
   stamp({&arguments, 1});
-  const bool awaited = arguments.awaited;
-  run_or_announce({.call = std::move(arguments)}, awaited);
+  const DriverToken::Use use = use_of(arguments.awaited);
+  run_or_announce({.call = std::move(arguments)}, use);
 }
 
 void ProgressDriver::post(ArgumentsList calls) {
   stamp(calls);
   const bool awaited = std::all_of(calls.begin(), calls.end(), [](const CallArguments& each) { return each.awaited; });
-  run_or_announce({.calls = std::move(calls)}, awaited);
+  run_or_announce({.calls = std::move(calls)}, use_of(awaited));
 }
 
 std::shared_ptr<internal::WorkState> ProgressDriver::run(CallArguments&& arguments) {
@@ -259,13 +262,13 @@ void ProgressDriver::with_engine(const std::function<void(Engine&)>& action) {
   if (!is_holder && inbox_.add({.other = run})) {
     token_.announce_action();
     while (token_.take_unless(has_run, kForever)) {
-      const Holder holder{*this};
+      const Holder holder{*this, DriverToken::Use::question};
       loop_.run_inbox();
       loop_.complete_ended();
     }
   } else {
     if (!is_holder) token_.take_unless([] { return false; }, kForever);
-    const Holder holder{*this};
+    const Holder holder{*this, DriverToken::Use::question};
     loop_.run_inbox();
     loop_.run({.other = run});
   }

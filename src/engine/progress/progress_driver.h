@@ -152,16 +152,16 @@ class ProgressDriver {
   void look();
 
  private:
-  // Returns the token, however the holder leaves. See DriverToken::release() for `coming_back`.
+  // Returns the token, however the holder leaves.
   struct Holder {
-    ~Holder() { driver.token_.release(!driver.engine_.idle(), coming_back); }
+    ~Holder() { driver.token_.release(!driver.engine_.idle(), use); }
     ProgressDriver& driver;
-    const bool coming_back = false;
+    const DriverToken::Use use = DriverToken::Use::drive;
   };
 
   void stamp(std::span<CallArguments> calls) const;
   // Runs the action with the token, or leaves it to the holder.
-  void run_or_announce(Action&& action, bool coming_back = false);
+  void run_or_announce(Action&& action, DriverToken::Use use = DriverToken::Use::drive);
 
   Engine& engine_;
   Transport& transport_;

@@ -150,8 +150,10 @@ class OuterLoop {
   // afterwards.
   void finish();
   // Goes on in `group`, after a failure or because ranks have joined: collective over it. Ranks that had not ended the
-  // last round take its result over, and ranks that lack more than it take all over, as one that joins; a round that no
-  // rank has ended is repeated; then the step that failed is completed. Throws as step() does.
+  // last round take its result over; if it ended without their deltas, they keep what they have trained for the next
+  // one, and steps() becomes that of the others. Ranks that lack more, or that missed a round of a finish() that has
+  // ended, take all over, as one that joins. A round that no rank has ended is repeated. Then the step that failed is
+  // completed. Throws as step() does.
   void regroup(Communicator group);
 
   // The group of its collectives: of the same ranks as the one that it was given, or of those that are left.
@@ -176,7 +178,8 @@ class OuterLoop {
   const std::vector<OuterRound>& history() const;
 
   // This rank's state, a round in flight included; it does not contain the parameters. Local. A run whose ranks all
-  // load their own saved state, and their own parameters, has the same bits as one that was not interrupted.
+  // load their own saved state, and their own parameters, has the same bits as one that was not interrupted. States of
+  // different rounds make the next round fail on all ranks with invalid_argument.
   std::vector<std::byte> save() const;
   // Between step()s, without a round in flight. `is_own` = false: of another rank, for more ranks than have saved: the
   // residual begins with zeros and the parameters become the global model, so that nothing is sent twice. Throws

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/digest/digest.h"
@@ -10,27 +9,6 @@
 
 namespace qccl::train {
 namespace {
-
-constexpr int kRateBits = 48;  // of a digest: different rates are taken for equal once in 2^48 times
-
-// Numbers of a rank whose sums tell all ranks alike whether their rates are equal: for each 16 bits of the rate's
-// digest their value and its square. For n equal values, and for no others, n times the sum of squares is the square
-// of the sum.
-void add_rate(std::vector<double>& control, double rate) {
-  const std::uint64_t of_rate = digest(std::bit_cast<std::uint64_t>(rate), 0);
-  for (int shift = 0; shift < kRateBits; shift += 16) {
-    const auto number = static_cast<double>(of_rate >> shift & 0xFFFF);
-    control.push_back(number);
-    control.push_back(number * number);
-  }
-}
-
-bool equal_rates(std::span<const double> sums, int ranks) {
-  for (std::size_t i = 0; i < sums.size(); i += 2) {
-    if (ranks * sums[i + 1] != sums[i] * sums[i]) return false;
-  }
-  return true;
-}
 
 bool is_loss(ErrorKind kind) {
   return kind == ErrorKind::peer_lost || kind == ErrorKind::deadline_exceeded || kind == ErrorKind::aborted ||
@@ -124,7 +102,8 @@ void OuterLoop::State::leave_calls() {
     return;
   }
   if (!was_posted) return;
-  if (has_equal_rates()) return end_round();
+  const OuterControl& control = run_.flight.control;
+  if (control.has_equal_models(group_.size()) && control.has_equal_rates(group_.size())) return end_round();
   run_.flight.feedback = {};
 }
 
@@ -155,6 +134,11 @@ void OuterLoop::State::post() {
     flight.feedback = ErrorFeedback(fragment.deltas, run_.schedule.rounds);
     fragment.residual.read(flight.feedback.residual(), static_cast<float>(run_.options.error_decay));
   }
+  if (flight.works.empty()) {
+    flight.posted_in.push_back(group_number_);
+    // The call with the deltas may have ended well in another group where another call of the round failed.
+    if (!flight.feedback.is_none()) flight.feedback.settle(run_.schedule.rounds);
+  }
   CallOptions options{
       .op = run_.options.is_weighted ? ReduceOp::premul_sum : ReduceOp::avg,
       .premul_factor = flight.weight,
@@ -162,9 +146,9 @@ void OuterLoop::State::post() {
       .log_name = fmt::format("outer round {} fragment {}", run_.schedule.rounds, run_.schedule.fragment())};
   flight.works.reserve(3);
   if (flight.works.empty()) {
-    flight.control = {flight.weight, run_.schedule.is_finishing ? 1.0 : 0.0};
-    add_rate(flight.control, flight.rate);
-    flight.works.push_back(group_.all_reduce_async(std::span(flight.control), {.compression = none()}));
+    flight.control.set(flight.weight, run_.schedule.is_finishing && !run_.schedule.has_skipped, flight.rate,
+                       digest(run_.schedule.rounds, run_.lineage.now));
+    flight.works.push_back(group_.all_reduce_async(std::span(flight.control.numbers()), {.compression = none()}));
   }
   std::size_t calls = 1;
   const auto send = [&](std::size_t first, std::size_t count) {
@@ -178,33 +162,43 @@ void OuterLoop::State::post() {
   if (has_feedback) options.error_feedback = flight.feedback;
   send(0, deltas);
   flight.is_posted = true;
-  flight.posted_in = group_number_;
 }
 
-bool OuterLoop::State::has_equal_rates() const {
-  return equal_rates(std::span(run_.flight.control).subspan(2), group_.size());
+// All ranks throw alike.
+void OuterLoop::State::require_equal_ranks() {
+  std::string what;
+  if (!run_.flight.control.has_equal_models(group_.size())) {
+    what = fmt::format(
+        "the ranks have different global models; this rank has ended {} rounds; load states that all "
+        "ranks have saved after the same round",
+        run_.schedule.rounds);
+  } else if (!run_.flight.control.has_equal_rates(group_.size())) {
+    what = fmt::format(
+        "the ranks' outer optimizers have different rates; this rank's is {}; with one rate the next "
+        "call begins the round again",
+        run_.flight.rate);
+  } else {
+    return;
+  }
+  run_.cancel_round();
+  throw Error({.kind = ErrorKind::invalid_argument,
+               .message = fmt::format("QCCL rank {}, group '{}': outer loop: {}", group_.rank(), group_.name(), what),
+               .rank = group_.rank()});
 }
 
 void OuterLoop::State::end_round() {
+  require_equal_ranks();
   OuterFragment& fragment = run_.fragment();
   const auto average = std::span(run_.flight.received).first(fragment.global.size());
-  if (!has_equal_rates()) {
-    run_.cancel_round();
-    throw Error(
-        {.kind = ErrorKind::invalid_argument,
-         .message = fmt::format("QCCL rank {}, group '{}': outer loop: the ranks' outer optimizers have different "
-                                "rates; this rank's is {}; with one rate the next call begins the round again",
-                                group_.rank(), group_.name(), run_.flight.rate),
-         .rank = group_.rank()});
-  }
-  run_.flight.was_idle = run_.flight.control[0] == 0;
+  run_.flight.was_idle = run_.flight.control.weight() == 0;
   if (run_.options.is_weighted && !run_.flight.was_idle) {
-    const auto share = static_cast<float>(1 / run_.flight.control[0]);
+    const auto share = static_cast<float>(1 / run_.flight.control.weight());
     for (float& x : average) x *= share;
   }
   if (!run_.flight.was_idle) run_.model.step_global(run_.schedule.fragment(), run_.flight.rate, average);
-  const bool is_agreed = run_.flight.control[1] == group_.size();
+  const bool is_agreed = run_.flight.control.all_may_end(group_.size());
   run_.schedule.rounds_in_agreement = is_agreed ? run_.schedule.rounds_in_agreement + 1 : 0;
+  run_.lineage.add(group_number_);
   run_.note_and_blend(group_);
   run_.journal.end(run_.now(), group_);
 }

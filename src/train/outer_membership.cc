@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 #include "train/outer_state.h"
 
@@ -11,21 +12,19 @@ namespace {
 
 struct Standing {
   std::uint64_t settings = 0;  // a digest, equal on all ranks
-  std::uint64_t rounds = 0;
+  std::uint64_t steps = 0, rounds = 0;
   std::uint64_t lacks_state = 0;
   std::uint64_t last_was_idle = 0;
   std::uint64_t rounds_in_agreement = 0;
   std::uint64_t finishes = 0;
-  std::uint64_t is_finishing = 0;
-  std::uint64_t posted_in = 0, ended_in = 0;
+  OuterLineage lineage{};
   std::uint64_t group_number = 0;  // rank 0's becomes the group's
 
-  bool lacks_one_of(const Standing& best) const { return lacks_state == 0 && rounds + 1 == best.rounds; }
-  // The round that this rank lacks had its delta.
-  bool took_part(const Standing& best) const { return posted_in != 0 && posted_in == best.ended_in; }
-  // The others have ended finish(), or are about to, without this rank's training. They leave it with the same model.
-  bool is_too_late(const Standing& best) const {
-    return !took_part(best) && (finishes < best.finishes || (is_finishing != 0 && best.rounds_in_agreement > 0));
+  bool is_level_with(const Standing& best) const {
+    return lacks_state == 0 && rounds == best.rounds && lineage.now == best.lineage.now;
+  }
+  bool lacks_one_of(const Standing& best) const {
+    return lacks_state == 0 && rounds + 1 == best.rounds && lineage.now == best.lineage.before_last_round;
   }
 };
 
@@ -45,19 +44,21 @@ void require_equal_settings(const std::vector<Standing>& standings, const Commun
   }
 }
 
-// Of the ranks that have the model, the first with the most rounds.
+// Of the ranks that have the model and most rounds, the first of the largest party with equal models.
 int source_of(const std::vector<Standing>& standings) {
-  const auto is_better = [](const Standing& a, const Standing& b) {
-    return a.lacks_state != b.lacks_state ? a.lacks_state < b.lacks_state : a.rounds > b.rounds;
+  const auto merit = [&](const Standing& each) {
+    const auto party =
+        std::ranges::count(standings, each.lineage.now, [](const Standing& of) { return of.lineage.now; });
+    return std::tuple(each.lacks_state == 0, each.rounds, party);
   };
-  return static_cast<int>(std::ranges::min_element(standings, is_better) - standings.begin());
+  return static_cast<int>(std::ranges::max_element(standings, {}, merit) - standings.begin());
 }
 
 // Where a rank is that others take all over from.
 struct Position {
   std::uint64_t steps, rounds, origin_step, origin_round;
   std::uint64_t rounds_in_agreement, finishes;
-  std::uint64_t ended_in;
+  OuterLineage lineage;
   std::uint64_t last_was_idle, is_begun, begun_at;
   double rate_of_flight, rate;
 };
@@ -67,45 +68,57 @@ struct Position {
 // Collective over the group, which has none of this loop's calls in flight.
 void OuterLoop::State::settle() {
   std::vector<Standing> standings(static_cast<std::size_t>(group_.size()));
-  const std::vector<Standing> own{{.settings = run_.model.settings(),
-                                   .rounds = run_.schedule.rounds,
-                                   .lacks_state = lacks_state_ ? 1u : 0u,
-                                   .last_was_idle = run_.flight.was_idle ? 1u : 0u,
-                                   .rounds_in_agreement = run_.schedule.rounds_in_agreement,
-                                   .finishes = run_.schedule.finishes,
-                                   .is_finishing = run_.schedule.is_finishing ? 1u : 0u,
-                                   .posted_in = run_.flight.is_begun ? run_.flight.posted_in : 0,
-                                   .ended_in = run_.flight.ended_in,
-                                   .group_number = random_number()}};
-  group_.all_gather(own, standings);
+  group_.all_gather(std::vector{Standing{.settings = run_.model.settings(),
+                                         .steps = run_.schedule.steps,
+                                         .rounds = run_.schedule.rounds,
+                                         .lacks_state = lacks_state_ ? 1u : 0u,
+                                         .last_was_idle = run_.flight.was_idle ? 1u : 0u,
+                                         .rounds_in_agreement = run_.schedule.rounds_in_agreement,
+                                         .finishes = run_.schedule.finishes,
+                                         .lineage = run_.lineage,
+                                         .group_number = random_number()}},
+                    standings);
   group_number_ = standings[0].group_number;
   require_equal_settings(standings, group_);
   const int source = source_of(standings);
   const Standing& best = standings[static_cast<std::size_t>(source)];
+  // Of the ranks that lack one round: whether it had their deltas.
+  std::vector<std::uint64_t> took_part(standings.size());
+  if (std::ranges::any_of(standings, [&](const Standing& each) { return each.lacks_one_of(best); })) {
+    group_.all_gather(std::vector{std::uint64_t{run_.has_posted_in(best.lineage.last_group)}}, took_part);
+  }
   OuterHandover joining{source, {}};
   OuterHandover catching_up{source, {}};
   for (int rank = 0; rank < group_.size(); ++rank) {
     const Standing& each = standings[static_cast<std::size_t>(rank)];
-    if (rank == source || (each.lacks_state == 0 && each.rounds == best.rounds)) continue;
-    const bool catches_up = each.lacks_one_of(best) && !each.is_too_late(best);
+    if (rank == source || each.is_level_with(best)) continue;
+    // A rank without whose training the others have ended finish() begins its next rounds in other steps than they.
+    const bool catches_up =
+        each.lacks_one_of(best) && (took_part[static_cast<std::size_t>(rank)] != 0 || each.finishes == best.finishes);
     (catches_up ? catching_up : joining).takers.push_back(rank);
   }
+  if (group_.rank() == source && lacks_state_) forget_training();
   if (!joining.takers.empty()) take_over_all(joining);
-  if (group_.rank() == source) lacks_state_ = false;
   if (catching_up.takers.empty()) return;
-  const bool took_part = own[0].took_part(best);
-  take_over((best.rounds - 1) % run_.options.fragments, catching_up, !took_part);
-  if (!catching_up.is_taker(group_.rank())) return;
-  if (took_part) {
-    run_.flight.was_idle = best.last_was_idle != 0;
-    end_missed_round();
-  } else {
-    run_.skip_round();
-  }
-  run_.flight.ended_in = best.ended_in;
+  const bool is_taker = catching_up.is_taker(group_.rank());
+  const bool skips = is_taker && took_part[static_cast<std::size_t>(group_.rank())] == 0;
+  if (skips && run_.flight.is_begun) run_.cancel_round();
+  take_over((best.rounds - 1) % run_.options.fragments, catching_up, skips);
+  if (!is_taker) return;
+  run_.flight.was_idle = best.last_was_idle != 0;
+  run_.lineage = best.lineage;
+  skips ? run_.skip_round(best.steps) : end_missed_round();
   run_.schedule.rounds_in_agreement = best.rounds_in_agreement;
   // The source has left finish() after that round.
   if (run_.schedule.is_finishing && run_.schedule.finishes < best.finishes) run_.schedule.end_finish();
+}
+
+// An interrupted take-over may have left values of other ranks. What this rank has trained is no difference to them.
+void OuterLoop::State::forget_training() {
+  run_.flight.is_begun = false;
+  run_.flight.feedback = {};
+  run_.forget_training();
+  lacks_state_ = false;
 }
 
 // To one taker as a message, so that the other ranks receive nothing that they have.
@@ -134,9 +147,9 @@ void OuterLoop::State::take_over(std::size_t index, const OuterHandover& handove
   saved.resize(size);
   hand_over(saved, handover);
   if (!handover.is_taker(group_.rank())) return;
+  run_.model.optimizer().load(index, saved);
   if (keeps_training) run_.model.follow(fragment, values, run_.flight.sent);
   std::ranges::copy(values, fragment.global.begin());
-  run_.model.optimizer().load(index, saved);
 }
 
 // To ranks that join, and to those that missed more than one round. A rank that is interrupted lacks the state still.
@@ -149,7 +162,7 @@ void OuterLoop::State::take_over_all(const OuterHandover& handover) {
                  .origin_round = run_.schedule.origin_round,
                  .rounds_in_agreement = run_.schedule.rounds_in_agreement,
                  .finishes = run_.schedule.finishes,
-                 .ended_in = run_.flight.ended_in,
+                 .lineage = run_.lineage,
                  .last_was_idle = run_.flight.was_idle ? 1u : 0u,
                  .is_begun = run_.flight.is_begun ? 1u : 0u,
                  .begun_at = run_.schedule.begun_at,
@@ -167,11 +180,10 @@ void OuterLoop::State::take_over_all(const OuterHandover& handover) {
   run_.schedule.finishes = there.finishes;
   run_.model.optimizer().set_learning_rate(there.rate);
   run_.flight.was_idle = there.last_was_idle != 0;
-  run_.flight.ended_in = there.ended_in;
-  run_.flight.is_begun = false;
-  run_.flight.feedback = {};
-  run_.forget_training();
-  lacks_state_ = false;
+  run_.lineage = there.lineage;
+  run_.schedule.has_skipped = false;
+  run_.schedule.wait_for_next();
+  forget_training();
   if (there.is_begun == 0) return;
   run_.begin_round(there.rate_of_flight, group_);  // with the others: a rank that has not moved
   run_.schedule.begun_at = there.begun_at;
@@ -179,7 +191,7 @@ void OuterLoop::State::take_over_all(const OuterHandover& handover) {
 
 // The round ended on another rank, whose global values are here: the rest of end_round().
 void OuterLoop::State::end_missed_round() {
-  if (!run_.flight.feedback.is_none()) run_.flight.feedback.settle(run_.schedule.rounds + 1);
+  run_.flight.redo_feedback(run_.schedule.rounds + 1);
   run_.note_and_blend(group_);
   run_.journal.end(run_.now(), group_);
 }

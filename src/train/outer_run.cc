@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/digest/digest.h"
 #include "train/outer_state.h"
 
 namespace qccl::train {
@@ -32,6 +33,8 @@ void OuterSchedule::begin_anew() {
   wait_for_next();
 }
 
+void OuterSchedule::begin_now() { next_begin = clock.now(); }
+
 void OuterSchedule::end_finish() {
   is_finishing = false;
   rounds_in_agreement = 0;
@@ -49,6 +52,12 @@ bool OuterSchedule::is_begin_due(std::uint64_t at_step, std::uint64_t ended) con
   return at_step >= origin_step + (ended - origin_round + 1) * options.every / options.fragments;
 }
 
+void OuterLineage::add(std::uint64_t group_number) {
+  before_last_round = now;
+  now = digest(group_number, now);
+  last_group = group_number;
+}
+
 void OuterFlight::wait() {
   std::optional<Error> failure;
   for (const Work& work : works) {
@@ -61,6 +70,17 @@ void OuterFlight::wait() {
   works.clear();
   is_posted = false;
   if (failure) throw Error(*failure);
+}
+
+void OuterFlight::redo_feedback(std::uint64_t counter) {
+  if (feedback.is_none()) return;
+  try {
+    feedback.settle(counter);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::misuse) throw;
+    // The round was then posted again. What compression had left out is not known any more.
+    std::ranges::fill(feedback.residual(), 0.0F);
+  }
 }
 
 void OuterJournal::leave(TimePoint now) {
@@ -124,7 +144,7 @@ void OuterRun::begin_round(double rate, const Communicator& group) {
   flight.feedback = {};
   flight.is_begun = true;
   flight.is_posted = false;
-  flight.posted_in = 0;
+  flight.posted_in.clear();
   schedule.begun_at = schedule.steps;
   schedule.wait_for_next();
 }
@@ -133,11 +153,18 @@ void OuterRun::cancel_round() {
   fragment().samples += flight.weight;  // not weighted, only zero differs from other numbers
   flight.is_begun = false;
   flight.feedback = {};
+  schedule.begin_now();
 }
 
-void OuterRun::skip_round() {
-  if (flight.is_begun) cancel_round();
+void OuterRun::skip_round(std::uint64_t steps) {
+  if (!options.every_time) schedule.steps = std::max(schedule.steps, steps);
+  schedule.has_skipped = true;
+  schedule.wait_for_next();
   ++schedule.rounds;
+}
+
+bool OuterRun::has_posted_in(std::uint64_t group_number) const {
+  return flight.is_begun && std::ranges::find(flight.posted_in, group_number) != flight.posted_in.end();
 }
 
 void OuterRun::note_delta() {
@@ -166,8 +193,8 @@ void OuterRun::note_and_blend(const Communicator& group) {
   // The delta is no longer needed.
   model.blend(current, schedule.is_finishing ? 0.0F : static_cast<float>(options.blend), flight.sent);
   ++schedule.rounds;
+  schedule.has_skipped = false;
   flight.is_begun = false;
-  flight.ended_in = flight.posted_in;
   flight.feedback = {};
 }
 

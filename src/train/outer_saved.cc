@@ -117,6 +117,10 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
     *number = from.number();
   flight.is_begun = from.number() != 0;
   flight.is_posted = false;
+  flight.was_idle = false;
+  schedule.is_finishing = schedule.has_skipped = false;
+  schedule.rounds_in_agreement = schedule.finishes = 0;
+  schedule.wait_for_next();
   schedule.begun_at = from.number();
   flight.weight = from.real();
   flight.rate = from.real();
@@ -132,6 +136,8 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
     each.residual.write(residual);
     each.samples = qccl::load<double>(from.block().data());
   }
+  lineage = {};
+  for (const OuterFragment& each : model.fragments()) lineage.now = digest(as_text(bytes_of(each.global)), lineage.now);
   if (!is_own) forget_training();
   if (!flight.is_begun) return;
   note_delta();

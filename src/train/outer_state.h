@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "train/outer_control.h"
 #include "train/outer_model.h"
 
 namespace qccl::train {
@@ -21,10 +22,12 @@ struct OuterSchedule {
   std::uint64_t begun_at = 0;                       // step of the round in flight
   TimePoint next_begin{};                           // with every_time
   bool is_finishing = false;
-  std::uint64_t rounds_in_agreement = 0;  // the last ones, which all ranks began in finish()
+  bool has_skipped = false;               // the last round, so that its fragment is still to be synchronised
+  std::uint64_t rounds_in_agreement = 0;  // the last ones, which all ranks began in finish(), having skipped none
   std::uint64_t finishes = 0;             // calls of finish() that ended on this rank
 
   void begin_anew();
+  void begin_now();
   void end_finish();
   void wait_for_next();
   // `ended`: rounds ended by then.
@@ -33,24 +36,32 @@ struct OuterSchedule {
   std::size_t fragment() const { return rounds % options.fragments; }
 };
 
+// Which rounds have led to the global model. Ranks whose `now` is equal have the same one.
+struct OuterLineage {
+  std::uint64_t now = 0, before_last_round = 0;  // digests
+  std::uint64_t last_group = 0;                  // the number of the group in which the last round ended
+
+  void add(std::uint64_t group_number);
+};
+
 // The round in flight: what is sent, received and owed.
 struct OuterFlight {
   bool is_begun = false, is_posted = false;
   // No rank had trained the fragment of the last round: it changed neither the global model nor residuals.
   bool was_idle = false;
-  // Numbers of groups (OuterLoop::State::settle()): in which this rank last posted the round in flight, and in which
-  // the last round ended; 0 for none.
-  std::uint64_t posted_in = 0, ended_in = 0;
-  double weight = 1;      // of this rank's delta; 0 if it has not trained
-  double rate = 0;        // the optimizer's, when the round began
-  double delta_norm = 0;  // of this rank
+  std::vector<std::uint64_t> posted_in;  // numbers of groups
+  double weight = 1;                     // of this rank's delta; 0 if it has not trained
+  double rate = 0;                       // the optimizer's, when the round began
+  double delta_norm = 0;                 // of this rank
   std::vector<float> sent, received;
-  std::vector<double> control;  // summed over the ranks: weight, ranks in finish(), then add_rate()'s numbers
+  OuterControl control;
   ErrorFeedback feedback;
   std::vector<Work> works;
 
   // Until the calls have ended, even with an error: the first one is thrown, and the round is to be posted again.
   void wait();
+  // The round ended with a call of this rank's that failed here, and was the `counter`th with the feedback.
+  void redo_feedback(std::uint64_t counter);
 };
 
 // What rounds cost, for OuterLoop::history().
@@ -78,6 +89,7 @@ struct OuterRun {
   const OuterOptions options;
   OuterModel model;
   OuterSchedule schedule{options};
+  OuterLineage lineage;
   OuterFlight flight;
   OuterJournal journal;
 
@@ -91,8 +103,10 @@ struct OuterRun {
   void cancel_round();
   // The end of a round whose global values are here.
   void note_and_blend(const Communicator& group);
-  // The next round is the one after it, which will have this rank's delta of both.
-  void skip_round();
+  // The fragment's next round will have this rank's delta of both. The other ranks have made so many steps.
+  void skip_round(std::uint64_t steps);
+  // Whether a round that ended in the group of this number had this rank's delta.
+  bool has_posted_in(std::uint64_t group_number) const;
 
   // ---- outer_saved.cc
   std::vector<std::byte> save() const;
@@ -132,7 +146,7 @@ class OuterLoop::State {
   void advance();
   void post();
   void leave_calls();
-  bool has_equal_rates() const;  // of the round whose calls have ended
+  void require_equal_ranks();
   void end_round();
 
   // ---- membership (outer_membership.cc)
@@ -141,12 +155,13 @@ class OuterLoop::State {
   void take_over(std::size_t fragment, const OuterHandover& handover, bool keeps_training);
   void take_over_all(const OuterHandover& handover);
   void hand_over(std::span<std::byte> data, const OuterHandover& handover);
+  void forget_training();
   void end_missed_round();
 
   // A loss shrinks this group, not its dup, which a rank may lack: all ranks then shrink the same one.
   Communicator given_;
-  Communicator group_;  // its dup
-  std::uint64_t group_number_ = 0;
+  Communicator group_;              // its dup
+  std::uint64_t group_number_ = 0;  // random; no other group has it
   OuterRun run_;
   bool lacks_state_ = true;  // the global model is still to be taken over
   bool is_lost_ = false;

@@ -44,15 +44,15 @@ bool DriverToken::announce_action() {
   return (before & kTaken) != 0;
 }
 
-void DriverToken::release(bool has_work, Use use) {
+void DriverToken::release(bool has_work, TokenUse use) {
   std::uint32_t seen = word_.load(std::memory_order_relaxed);
-  const std::uint32_t left = (use == Use::question ? 0 : kUsed) | (has_work ? kWork : 0);
+  const std::uint32_t left = (use == TokenUse::question ? 0 : kUsed) | (has_work ? kWork : 0);
   // Release: pairs with take_from().
   while (!word_.compare_exchange_weak(seen, (seen & ~kTaken) | left, std::memory_order_release,
                                       std::memory_order_relaxed)) {
   }
   if (seen >= kWaiter) return wake(released_);
-  if ((has_work || (seen & kAction) != 0) && use != Use::post_and_return) wake(parked_);
+  if ((has_work || (seen & kAction) != 0) && use != TokenUse::post_and_return) wake(parked_);
 }
 
 // The lock comes between a sleeper's look at the word and its sleep, or before the look.

@@ -16,6 +16,13 @@
 
 namespace qccl::engine {
 
+// What a holder did.
+enum class TokenUse {
+  drive,
+  post_and_return,  // it is coming back in a moment to drive
+  question,         // which is no driving: the progress thread's idle checks go on beside such uses
+};
+
 // Thread-safe. Takes no memory after its construction.
 class DriverToken {
  public:
@@ -31,14 +38,9 @@ class DriverToken {
   bool announce_action();
 
   // ---- the holder
-  enum class Use {
-    drive,
-    post_and_return,  // this thread is coming back in a moment to drive
-    question,         // which is no driving: the progress thread's idle checks go on beside such uses
-  };
   // Returns the token. `has_work`: operations are in flight, for the progress thread. After post_and_return it leaves
-  // them to this thread, until its next idle check.
-  void release(bool has_work, Use use = Use::drive);
+  // them to this thread until its next idle check.
+  void release(bool has_work, TokenUse use = TokenUse::drive);
   // True after announce_action(), once; the holder then runs the inbox.
   bool take_announcement();
   bool has_announcement() const { return (word_.load(std::memory_order_relaxed) & kAction) != 0; }

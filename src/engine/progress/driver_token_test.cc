@@ -73,7 +73,7 @@ TEST(DriverToken, a_waiting_thread_makes_the_progress_thread_give_way_and_not_a_
 }
 
 TEST(DriverToken, the_progress_thread_takes_it_only_to_drive_what_nobody_else_drives) {
-  using Use = DriverToken::Use;
+  using Use = TokenUse;
   struct Case {
     bool has_work;
     Use use;
@@ -157,7 +157,7 @@ TEST(DriverToken, the_progress_thread_takes_it_after_an_idle_interval) {
 TEST(DriverToken, questions_do_not_count_as_driving) {
   DriverToken token([] {});
   ASSERT_TRUE(token.try_take());
-  token.release(false, DriverToken::Use::question);
+  token.release(false, TokenUse::question);
   std::atomic<bool> taken{false};
   std::thread progress([&] { taken = token.take_in_background(kNoIdleCheck); });
   EXPECT_TRUE(eventually([&] { return taken.load(); }));

@@ -42,7 +42,7 @@ constexpr int kExchangesARound = 256;
 constexpr Nanoseconds kIdleCheckInterval = std::chrono::milliseconds(50);
 
 // Of a thread that posts a call, which it will wait for in a moment if it is `awaited`.
-DriverToken::Use use_of(bool awaited) { return awaited ? DriverToken::Use::post_and_return : DriverToken::Use::drive; }
+TokenUse use_of(bool awaited) { return awaited ? TokenUse::post_and_return : TokenUse::drive; }
 
 }  // namespace
 
@@ -186,7 +186,7 @@ void ProgressDriver::stamp(std::span<CallArguments> calls) const {
   for (CallArguments& each : calls) each.posted = now;
 }
 
-void ProgressDriver::run_or_announce(Action&& action, DriverToken::Use use) {
+void ProgressDriver::run_or_announce(Action&& action, TokenUse use) {
   if (!token_.try_take()) {
     if (!inbox_.add(std::move(action))) throw std::bad_alloc();
     if (token_.announce_action() || !token_.try_take()) return;
@@ -199,7 +199,7 @@ void ProgressDriver::run_or_announce(Action&& action, DriverToken::Use use) {
 
 void ProgressDriver::post(CallArguments&& arguments) {
   stamp({&arguments, 1});
-  const DriverToken::Use use = use_of(arguments.awaited);
+  const TokenUse use = use_of(arguments.awaited);
   run_or_announce({.call = std::move(arguments)}, use);
 }
 
@@ -262,13 +262,13 @@ void ProgressDriver::with_engine(const std::function<void(Engine&)>& action) {
   if (!is_holder && inbox_.add({.other = run})) {
     token_.announce_action();
     while (token_.take_unless(has_run, kForever)) {
-      const Holder holder{*this, DriverToken::Use::question};
+      const Holder holder{*this, TokenUse::question};
       loop_.run_inbox();
       loop_.complete_ended();
     }
   } else {
     if (!is_holder) token_.take_unless([] { return false; }, kForever);
-    const Holder holder{*this, DriverToken::Use::question};
+    const Holder holder{*this, TokenUse::question};
     loop_.run_inbox();
     loop_.run({.other = run});
   }

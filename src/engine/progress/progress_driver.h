@@ -156,12 +156,12 @@ class ProgressDriver {
   struct Holder {
     ~Holder() { driver.token_.release(!driver.engine_.idle(), use); }
     ProgressDriver& driver;
-    const DriverToken::Use use = DriverToken::Use::drive;
+    const TokenUse use = TokenUse::drive;
   };
 
   void stamp(std::span<CallArguments> calls) const;
   // Runs the action with the token, or leaves it to the holder.
-  void run_or_announce(Action&& action, DriverToken::Use use = DriverToken::Use::drive);
+  void run_or_announce(Action&& action, TokenUse use = TokenUse::drive);
 
   Engine& engine_;
   Transport& transport_;

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <optional>
+#include <thread>
 
 #include "base/digest/digest.h"
 #include "support/error_of.h"
@@ -88,6 +89,18 @@ TEST_P(OuterRate, that_differs_between_ranks_fails_them_alike) {
     EXPECT_EQ(own.values[0], std::vector<float>(outer.global(0).begin(), outer.global(0).begin() + 9000));
     expect_same_bits(comm, outer);
     EXPECT_EQ(sgd->learning_rate(), 0.35);
+  });
+}
+
+TEST_P(OuterRate, that_differs_makes_the_next_call_begin_the_round_again_also_by_time) {
+  expect_success(2, [](Communicator& comm) {
+    const auto sgd = plain_sgd(0.5);
+    TrainedModel own(comm.rank());
+    OuterLoop outer(comm, own.parameters(), {.every_time = Milliseconds(300), .optimizer = sgd});
+    if (comm.rank() == 1) sgd->set_learning_rate(0.25);
+    while (!outer.begins_round()) std::this_thread::yield();
+    EXPECT_EQ(error_of([&] { outer.step(); }).kind, ErrorKind::invalid_argument);
+    EXPECT_TRUE(outer.begins_round());
   });
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -40,6 +41,24 @@ struct TrainedModel {
       for (float& x : layer) x += 0.01F * normal(random);
     }
   }
+};
+
+// Averages, and calls these functions first.
+class WatchedOptimizer final : public train::OuterOptimizer {
+ public:
+  std::function<void()> before = [] {};       // a step
+  std::function<void()> before_save = [] {};  // of a fragment
+  std::function<void()> before_load = [] {};
+
+  void step(std::size_t, std::span<float> global, std::span<const float> gradient) override {
+    before();
+    for (std::size_t i = 0; i < global.size(); ++i) global[i] -= gradient[i];
+  }
+  std::vector<std::byte> save(std::size_t) const override {
+    before_save();
+    return {};
+  }
+  void load(std::size_t, std::span<const std::byte>) override { before_load(); }
 };
 
 inline void expect_same_bits(Communicator& comm, const OuterLoop& outer) {

@@ -235,6 +235,8 @@ class OuterLoop:
         and the parameters become the global model: leave them so. With fewer ranks, those that are missing take their
         residuals and their steps since the last round with them.
 
+        States of different rounds make the next round fail on all ranks with ValueError.
+
         Raises ValueError for another model or other arguments, DistNetworkError if the state is damaged,
         NotImplementedError if another version saved it, DistBackendError if a round is in flight: load into a new loop.
         """

@@ -96,3 +96,34 @@ def test_a_replica_that_was_left_out_with_a_round_in_flight_comes_back_with_its_
         return outer.steps
 
     assert run_ranks(body, 3) == [26] * 3
+
+
+def test_a_replica_that_missed_one_round_meets_the_others_at_their_next_one(outer_loop_class):
+    def body(rank):
+        without_2, again = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+        manager = Manager()
+        model = torch.nn.Linear(8, 8)
+        outer = outer_loop_class(manager, model, every=8, outer_optimizer=lambda p: torch.optim.SGD(p, lr=1.0))
+        start = model.weight.detach().clone()
+        trained = 0
+
+        def run(until):
+            nonlocal trained
+            while outer.steps < until:
+                with torch.no_grad():
+                    model.weight += 1
+                trained += 1
+                outer.step()
+
+        run(7)
+        if rank < 2:
+            manager.next_quorum_is(without_2)
+            run(15)
+        manager.next_quorum_is(again)
+        run(16)
+        assert outer.steps == 16 and outer.stats()[-1]["ranks"] == 3
+        # Two rounds of 8 steps, and the replica's 8 count once.
+        torch.testing.assert_close(model.weight.detach(), start + 8 + 8)
+        return trained, manager.quorums
+
+    assert run_ranks(body, 3) == [(16, 5), (16, 5), (8, 3)]

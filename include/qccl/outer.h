@@ -151,7 +151,7 @@ class OuterLoop {
   void finish();
   // Goes on in `group`, after a failure or because ranks have joined: collective over it. Ranks that had not ended the
   // last round take its result over; if it ended without their deltas, they keep what they have trained for the next
-  // one, and steps() becomes that of the others. Ranks that lack more, or that missed a round of a finish() that has
+  // one, and get the others' steps() and rate. Ranks that lack more, or that missed a round of a finish() that has
   // ended, take all over, as one that joins. A round that no rank has ended is repeated. Then the step that failed is
   // completed. Throws as step() does.
   void regroup(Communicator group);
@@ -173,6 +173,8 @@ class OuterLoop {
   // itself.
   void begin_waiting();
   std::uint64_t rounds() const;
+  // With the one in flight.
+  std::uint64_t rounds_begun() const;
   std::uint64_t steps() const;
   // The last 10,000 rounds.
   const std::vector<OuterRound>& history() const;

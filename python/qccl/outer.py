@@ -201,7 +201,7 @@ class OuterLoop:
 
     @property
     def steps(self) -> int:
-        """Calls of step(); a rank that has joined begins with the others' number."""
+        """Calls of step(). A rank that has joined, or missed a round, gets the number of the others."""
         return self._loop.steps
 
     def stats(self) -> list[dict[str, Any]]:

@@ -16,6 +16,9 @@ from torchft.process_group import ProcessGroupWrapper
 from ._api import Options
 from ._backend import create
 from .outer import OuterLoop as _OuterLoop
+from .outer import _Losses
+
+_UNKNOWN = -1  # the round of a replica that has no state yet
 
 
 class ProcessGroupQCCL(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's classes are untyped here
@@ -64,7 +67,9 @@ class OuterLoop(_OuterLoop):
         if isinstance(every, timedelta):
             raise ValueError("every is a number of steps: with a time, replicas would not meet in one quorum")
         self._manager = manager
-        super().__init__(model, every=every, group=self._make_quorum(), **arguments)
+        self._agreed_group: dist.ProcessGroup | None = None
+        self._agreed_round = _UNKNOWN
+        super().__init__(model, every=every, group=self._make_quorum(_UNKNOWN), **arguments)
 
     def step(self, samples: float = 1) -> None:
         if self.begins_round:
@@ -76,21 +81,45 @@ class OuterLoop(_OuterLoop):
         super().finish()
 
     def _meet(self) -> None:
-        """Until a quorum is that of the loop's group: a new replica makes one of its own before its first round."""
+        """Before a round begins: makes the quorum for it, unless the last one was."""
         self._loop.begin_waiting()
-        while self.group is not (group := self._make_quorum()):
+        if self._loop.rounds_begun == self._agreed_round:
+            return
+        group = self._make_quorum(self._loop.rounds_begun)
+        if group is not self.group:
             self.regroup(group)
 
     def _replace_group(self, loss: Exception) -> None:
+        self._give_up(loss)
+        self.group = self._make_quorum(self._loop.rounds)
+
+    def _give_up(self, loss: Exception) -> None:
         self._manager.report_error(loss)
         self._manager.should_commit()  # no: the next quorum makes a new group
-        self.group = self._make_quorum()
 
-    def _make_quorum(self) -> dist.ProcessGroup:
+    def _make_quorum(self, for_round: int) -> dist.ProcessGroup:
+        """Replicas that do not begin this round now meet the others in it: in a new group they agree on the latest."""
         while True:
             self._manager.start_quorum(allow_heal=False)
             self._manager.wait_quorum()
-            if self._manager.errored() is None:
-                group: dist.ProcessGroup = self._manager._pg.parent
+            if self._manager.errored() is not None:  # the group could not be made: a replica was lost meanwhile
+                self._manager.should_commit()
+                continue
+            group: dist.ProcessGroup = self._manager._pg.parent
+            if group is self._agreed_group:
                 return group
-            self._manager.should_commit()  # the group could not be made: a replica was lost meanwhile
+            try:
+                self._agreed_round = _largest(for_round, group)
+            except _Losses as loss:
+                self._give_up(loss)
+                continue
+            self._agreed_group = group
+            return group
+
+
+def _largest(number: int, group: dist.ProcessGroup) -> int:
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
+    numbers = torch.tensor([number])
+    group.allreduce([numbers], options).wait()
+    return int(numbers)

@@ -110,11 +110,15 @@ void OuterLoop::State::leave_calls() {
 // ---- Rounds
 
 void OuterLoop::State::advance() {
+  run_.blend_last();
   for (;;) {
     if (run_.flight.is_begun) {
       if (!run_.flight.is_posted) post();
       if (!run_.schedule.is_end_due(run_.schedule.steps)) return;
+      const TimePoint begin = run_.now();
       run_.flight.wait();
+      // What a rank waits for others belongs to the time between its rounds: ranks of any speed then begin together.
+      run_.schedule.next_begin += run_.now() - begin;
       end_round();
     }
     if (run_.schedule.is_finishing && run_.schedule.rounds_in_agreement >= run_.options.fragments) {
@@ -150,6 +154,7 @@ void OuterLoop::State::post() {
                        digest(run_.schedule.rounds, run_.lineage.now));
     flight.works.push_back(group_.all_reduce_async(std::span(flight.control.numbers()), {.compression = none()}));
   }
+  if (run_.schedule.is_loaded) compare_loaded();
   std::size_t calls = 1;
   const auto send = [&](std::size_t first, std::size_t count) {
     if (count == 0 || calls++ < flight.works.size()) return;
@@ -162,6 +167,14 @@ void OuterLoop::State::post() {
   if (has_feedback) options.error_feedback = flight.feedback;
   send(0, deltas);
   flight.is_posted = true;
+}
+
+// Before calls whose counts differ where ranks have loaded states of different rounds.
+void OuterLoop::State::compare_loaded() {
+  run_.flight.works.front().wait();
+  if (run_.flight.control.has_equal_models(group_.size())) return;
+  run_.flight.works.clear();
+  require_equal_ranks();
 }
 
 // All ranks throw alike.
@@ -231,6 +244,7 @@ bool OuterLoop::begins_round() const { return state_->run().begins_round(); }
 bool OuterLoop::is_lost() const { return state_->is_lost(); }
 void OuterLoop::begin_waiting() { state_->begin_waiting(); }
 std::uint64_t OuterLoop::rounds() const { return state_->run().schedule.rounds; }
+std::uint64_t OuterLoop::rounds_begun() const { return rounds() + (state_->run().flight.is_begun ? 1 : 0); }
 std::uint64_t OuterLoop::steps() const { return state_->run().schedule.steps; }
 const std::vector<OuterRound>& OuterLoop::history() const { return state_->run().journal.rounds; }
 std::vector<std::byte> OuterLoop::save() const { return state_->run().save(); }

@@ -12,12 +12,15 @@ namespace {
 
 struct Standing {
   std::uint64_t settings = 0;  // a digest, equal on all ranks
-  std::uint64_t steps = 0, rounds = 0;
+  std::uint64_t steps = 0, origin_step = 0, rounds = 0;
   std::uint64_t lacks_state = 0;
   std::uint64_t last_was_idle = 0;
   std::uint64_t rounds_in_agreement = 0;
   std::uint64_t finishes = 0;
   OuterLineage lineage{};
+  double rate = 0;
+  std::uint64_t is_begun = 0;
+  std::int64_t next_begin_in = 0;  // nanoseconds, with every_time
   std::uint64_t group_number = 0;  // rank 0's becomes the group's
 
   bool is_level_with(const Standing& best) const {
@@ -60,6 +63,7 @@ struct Position {
   std::uint64_t rounds_in_agreement, finishes;
   OuterLineage lineage;
   std::uint64_t last_was_idle, is_begun, begun_at;
+  std::int64_t next_begin_in;  // nanoseconds, with every_time
   double rate_of_flight, rate;
 };
 
@@ -70,12 +74,16 @@ void OuterLoop::State::settle() {
   std::vector<Standing> standings(static_cast<std::size_t>(group_.size()));
   group_.all_gather(std::vector{Standing{.settings = run_.model.settings(),
                                          .steps = run_.schedule.steps,
+                                         .origin_step = run_.schedule.origin_step,
                                          .rounds = run_.schedule.rounds,
                                          .lacks_state = lacks_state_ ? 1u : 0u,
                                          .last_was_idle = run_.flight.was_idle ? 1u : 0u,
                                          .rounds_in_agreement = run_.schedule.rounds_in_agreement,
                                          .finishes = run_.schedule.finishes,
                                          .lineage = run_.lineage,
+                                         .rate = run_.model.optimizer().learning_rate(),
+                                         .is_begun = run_.flight.is_begun ? 1u : 0u,
+                                         .next_begin_in = (run_.schedule.next_begin - run_.now()).count(),
                                          .group_number = random_number()}},
                     standings);
   group_number_ = standings[0].group_number;
@@ -97,7 +105,10 @@ void OuterLoop::State::settle() {
         each.lacks_one_of(best) && (took_part[static_cast<std::size_t>(rank)] != 0 || each.finishes == best.finishes);
     (catches_up ? catching_up : joining).takers.push_back(rank);
   }
-  if (group_.rank() == source && lacks_state_) forget_training();
+  if (group_.rank() == source && lacks_state_) {
+    forget_training();
+    run_.lineage.begin(group_number_);
+  }
   if (!joining.takers.empty()) take_over_all(joining);
   if (catching_up.takers.empty()) return;
   const bool is_taker = catching_up.is_taker(group_.rank());
@@ -107,7 +118,16 @@ void OuterLoop::State::settle() {
   if (!is_taker) return;
   run_.flight.was_idle = best.last_was_idle != 0;
   run_.lineage = best.lineage;
-  skips ? run_.skip_round(best.steps) : end_missed_round();
+  if (skips) {
+    run_.skip_round();
+    if (!run_.options.every_time) {
+      run_.schedule.steps = std::max(run_.schedule.steps, run_.schedule.origin_step + best.steps - best.origin_step);
+    }
+    run_.schedule.begin_in(Nanoseconds(best.is_begun != 0 ? 0 : best.next_begin_in));
+    run_.model.optimizer().set_learning_rate(best.rate);
+  } else {
+    end_missed_round();
+  }
   run_.schedule.rounds_in_agreement = best.rounds_in_agreement;
   // The source has left finish() after that round.
   if (run_.schedule.is_finishing && run_.schedule.finishes < best.finishes) run_.schedule.end_finish();
@@ -166,6 +186,7 @@ void OuterLoop::State::take_over_all(const OuterHandover& handover) {
                  .last_was_idle = run_.flight.was_idle ? 1u : 0u,
                  .is_begun = run_.flight.is_begun ? 1u : 0u,
                  .begun_at = run_.schedule.begun_at,
+                 .next_begin_in = (run_.schedule.next_begin - run_.now()).count(),
                  .rate_of_flight = run_.flight.rate,
                  .rate = run_.model.optimizer().learning_rate()};
   hand_over(std::as_writable_bytes(std::span(&there, 1)), handover);
@@ -182,16 +203,17 @@ void OuterLoop::State::take_over_all(const OuterHandover& handover) {
   run_.flight.was_idle = there.last_was_idle != 0;
   run_.lineage = there.lineage;
   run_.schedule.has_skipped = false;
-  run_.schedule.wait_for_next();
   forget_training();
-  if (there.is_begun == 0) return;
-  run_.begin_round(there.rate_of_flight, group_);  // with the others: a rank that has not moved
-  run_.schedule.begun_at = there.begun_at;
+  if (there.is_begun != 0) {
+    run_.begin_round(there.rate_of_flight, group_);  // with the others: a rank that has not moved
+    run_.schedule.begun_at = there.begun_at;
+  }
+  run_.schedule.begin_in(Nanoseconds(there.next_begin_in));
 }
 
 // The round ended on another rank, whose global values are here: the rest of end_round().
 void OuterLoop::State::end_missed_round() {
-  run_.flight.redo_feedback(run_.schedule.rounds + 1);
+  run_.flight.redo_feedback(run_.schedule.rounds + 1, run_.lineage.last_group);
   run_.note_and_blend(group_);
   run_.journal.end(run_.now(), group_);
 }

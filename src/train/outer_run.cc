@@ -33,8 +33,6 @@ void OuterSchedule::begin_anew() {
   wait_for_next();
 }
 
-void OuterSchedule::begin_now() { next_begin = clock.now(); }
-
 void OuterSchedule::end_finish() {
   is_finishing = false;
   rounds_in_agreement = 0;
@@ -72,15 +70,11 @@ void OuterFlight::wait() {
   if (failure) throw Error(*failure);
 }
 
-void OuterFlight::redo_feedback(std::uint64_t counter) {
+void OuterFlight::redo_feedback(std::uint64_t counter, std::uint64_t in_group) {
   if (feedback.is_none()) return;
-  try {
-    feedback.settle(counter);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::misuse) throw;
-    // The round was then posted again. What compression had left out is not known any more.
-    std::ranges::fill(feedback.residual(), 0.0F);
-  }
+  if (posted_in.back() == in_group) return feedback.settle(counter);
+  // It was posted again since. What compression had left out in that group is not known any more.
+  std::ranges::fill(feedback.residual(), 0.0F);
 }
 
 void OuterJournal::leave(TimePoint now) {
@@ -153,13 +147,11 @@ void OuterRun::cancel_round() {
   fragment().samples += flight.weight;  // not weighted, only zero differs from other numbers
   flight.is_begun = false;
   flight.feedback = {};
-  schedule.begin_now();
+  schedule.begin_in({});
 }
 
-void OuterRun::skip_round(std::uint64_t steps) {
-  if (!options.every_time) schedule.steps = std::max(schedule.steps, steps);
+void OuterRun::skip_round() {
   schedule.has_skipped = true;
-  schedule.wait_for_next();
   ++schedule.rounds;
 }
 
@@ -189,13 +181,20 @@ void OuterRun::note_and_blend(const Communicator& group) {
     const bool is_sum = options.is_weighted && flight.weight > 0;
     round.residual_norm = norm_of(flight.feedback.residual()) / (is_sum ? flight.weight : 1);
   }
-  journal.add(round, group);
-  // The delta is no longer needed.
-  model.blend(current, schedule.is_finishing ? 0.0F : static_cast<float>(options.blend), flight.sent);
+  unblended = schedule.fragment();
   ++schedule.rounds;
-  schedule.has_skipped = false;
+  schedule.has_skipped = schedule.is_loaded = false;
   flight.is_begun = false;
   flight.feedback = {};
+  journal.add(round, group);
+  blend_last();
+}
+
+void OuterRun::blend_last() {
+  if (!unblended) return;
+  const OuterFragment& last = model.fragments()[*unblended];
+  model.blend(last, schedule.is_finishing ? 0.0F : static_cast<float>(options.blend), flight.sent);
+  unblended.reset();
 }
 
 }  // namespace qccl::train

@@ -118,6 +118,7 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
   flight.is_begun = from.number() != 0;
   flight.is_posted = false;
   flight.was_idle = false;
+  flight.posted_in.clear();
   schedule.is_finishing = schedule.has_skipped = false;
   schedule.rounds_in_agreement = schedule.finishes = 0;
   schedule.wait_for_next();
@@ -136,8 +137,10 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
     each.residual.write(residual);
     each.samples = qccl::load<double>(from.block().data());
   }
-  lineage = {};
-  for (const OuterFragment& each : model.fragments()) lineage.now = digest(as_text(bytes_of(each.global)), lineage.now);
+  std::uint64_t all = 0;
+  for (const OuterFragment& each : model.fragments()) all = digest(as_text(bytes_of(each.global)), all);
+  lineage.begin(all);
+  schedule.is_loaded = true;
   if (!is_own) forget_training();
   if (!flight.is_begun) return;
   note_delta();

@@ -22,12 +22,13 @@ struct OuterSchedule {
   std::uint64_t begun_at = 0;                       // step of the round in flight
   TimePoint next_begin{};                           // with every_time
   bool is_finishing = false;
+  bool is_loaded = false;                 // and has ended no round since
   bool has_skipped = false;               // the last round, so that its fragment is still to be synchronised
   std::uint64_t rounds_in_agreement = 0;  // the last ones, which all ranks began in finish(), having skipped none
   std::uint64_t finishes = 0;             // calls of finish() that ended on this rank
 
   void begin_anew();
-  void begin_now();
+  void begin_in(Nanoseconds time) { next_begin = clock.now() + time; }
   void end_finish();
   void wait_for_next();
   // `ended`: rounds ended by then.
@@ -42,6 +43,8 @@ struct OuterLineage {
   std::uint64_t last_group = 0;                  // the number of the group in which the last round ended
 
   void add(std::uint64_t group_number);
+  // The model comes from no round: no other rank has it, unless it takes this over.
+  void begin(std::uint64_t number) { *this = {.now = number}; }
 };
 
 // The round in flight: what is sent, received and owed.
@@ -61,7 +64,7 @@ struct OuterFlight {
   // Until the calls have ended, even with an error: the first one is thrown, and the round is to be posted again.
   void wait();
   // The round ended with a call of this rank's that failed here, and was the `counter`th with the feedback.
-  void redo_feedback(std::uint64_t counter);
+  void redo_feedback(std::uint64_t counter, std::uint64_t in_group);
 };
 
 // What rounds cost, for OuterLoop::history().
@@ -91,6 +94,7 @@ struct OuterRun {
   OuterSchedule schedule{options};
   OuterLineage lineage;
   OuterFlight flight;
+  std::optional<std::size_t> unblended{};  // the fragment of the last round, until the own values are blended
   OuterJournal journal;
 
   TimePoint now() const { return schedule.clock.now(); }
@@ -101,10 +105,11 @@ struct OuterRun {
   void begin_round(double rate, const Communicator& group);
   // The next round is the same one, begun again.
   void cancel_round();
-  // The end of a round whose global values are here.
+  // The end of a round whose global values are here. If a parameter's store() throws, the round has ended all the same.
   void note_and_blend(const Communicator& group);
-  // The fragment's next round will have this rank's delta of both. The other ranks have made so many steps.
-  void skip_round(std::uint64_t steps);
+  void blend_last();
+  // The fragment's next round will have this rank's delta of both.
+  void skip_round();
   // Whether a round that ended in the group of this number had this rank's delta.
   bool has_posted_in(std::uint64_t group_number) const;
 
@@ -145,6 +150,7 @@ class OuterLoop::State {
   void go_over_to(const Communicator& group);
   void advance();
   void post();
+  void compare_loaded();
   void leave_calls();
   void require_equal_ranks();
   void end_round();

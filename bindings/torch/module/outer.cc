@@ -120,6 +120,7 @@ class TorchOuterLoop {
   std::size_t fragments() const { return loop_->fragments(); }
   bool begins_round() const { return loop_->begins_round(); }
   std::uint64_t rounds() const { return loop_->rounds(); }
+  std::uint64_t rounds_begun() const { return loop_->rounds_begun(); }
   std::uint64_t steps() const { return loop_->steps(); }
   std::vector<std::size_t> members(std::size_t fragment) const { return loop_->members(fragment); }
   at::Tensor global(std::size_t fragment) const {
@@ -192,6 +193,7 @@ void bind_outer(py::module_& module) {
       .def_property_readonly("fragments", &TorchOuterLoop::fragments)
       .def_property_readonly("begins_round", &TorchOuterLoop::begins_round)
       .def_property_readonly("rounds", &TorchOuterLoop::rounds)
+      .def_property_readonly("rounds_begun", &TorchOuterLoop::rounds_begun)
       .def_property_readonly("steps", &TorchOuterLoop::steps)
       .def("members", &TorchOuterLoop::members)
       .def("global_values", &TorchOuterLoop::global)

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <latch>
 #include <memory>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "support/error_of.h"
@@ -86,7 +88,8 @@ TEST_P(OuterMembership, a_rank_that_missed_one_round_brings_its_training_to_the_
       Values own(kCount, 1.0F), statistics(10);
       auto parameters = std::vector{OuterParameter::of("p.weight", own), OuterParameter::of("p.mean", statistics)};
       parameters[1].is_averaged = true;
-      OuterLoop outer(comm.dup(), parameters, {.every = 4, .delay = 2, .optimizer = averaging(), .go_on = false});
+      const auto sgd = averaging();
+      OuterLoop outer(comm.dup(), parameters, {.every = 4, .delay = 2, .optimizer = sgd, .go_on = false});
       std::ranges::fill(statistics, static_cast<float>(comm.rank()));
       const auto train_until = [&](std::uint64_t end) {
         while (outer.steps() < end) {
@@ -106,8 +109,11 @@ TEST_P(OuterMembership, a_rank_that_missed_one_round_brings_its_training_to_the_
       if (members) {
         outer.regroup(*members);
         train_until(6);
+        sgd->set_learning_rate(0.5);
       }
       outer.regroup(comm.dup());
+      EXPECT_EQ(sgd->learning_rate(), 0.5);
+      sgd->set_learning_rate(1);
       expect_same_bits(comm, outer);
       EXPECT_EQ(outer.rounds(), 1u);
       const float global = 1 + 4 * 8.5F;
@@ -222,21 +228,34 @@ TEST_P(OuterMembership, a_round_that_was_posted_in_several_groups_counts_once) {
       EXPECT_EQ(outer.rounds(), 1u);
       EXPECT_NEAR(outer.global(0)[0], 1 + 2, 0.05);
       EXPECT_TRUE(std::ranges::equal(own, outer.global(0)));
+      // Only the third rank knows what compression left out of the round.
+      const bool is_zero = members.has_value() || compression.is_none();
+      EXPECT_EQ(std::ranges::all_of(outer.residual(0), [](float x) { return x == 0; }), is_zero);
       outer.step();
       EXPECT_NEAR(outer.global(0)[0], 1 + 2, 0.05);
     });
   }
 }
 
-// The third rank alone has ended rounds, and is lost when the others have taken over half of what it has.
+// The third rank alone has ended rounds, and is lost when two others have taken over half of what it has. The fourth
+// comes later, and has ended as many rounds as they: none.
 TEST_P(OuterMembership, ranks_whose_source_is_lost_go_on_with_what_they_have_alike) {
   std::latch taken(2);
-  expect_success(3, [&](Communicator& comm) {
+  expect_success(4, [&](Communicator& comm) {
     const auto optimizer = std::make_shared<WatchedOptimizer>();
     Values first(kCount, 1.0F), second(kCount, 1.0F);
     OuterLoop outer(comm.dup(), {OuterParameter::of("a.0", first), OuterParameter::of("a.1", second)},
                     {.every = 2, .fragments = 2, .optimizer = optimizer, .go_on = false});
-    auto members = comm.split(comm.rank() == 2 ? 1 : 0);
+    auto with_fourth = comm.split(comm.rank() == 2 ? -1 : 0);
+    auto members = comm.split(comm.rank() < 2 ? 0 : comm.rank());
+    auto first_three = comm.split(comm.rank() < 3 ? 0 : -1);
+    if (comm.rank() == 3) {
+      outer.regroup(*with_fourth);
+      expect_same_bits(*with_fourth, outer);
+      EXPECT_FLOAT_EQ(first[0], 1 + 7 * 3);
+      outer.finish();
+      return;
+    }
     if (comm.rank() == 2) outer.regroup(*members);
     for (int step = 0; step < (comm.rank() == 2 ? 8 : 0); ++step) {
       move(first, comm.rank());
@@ -252,7 +271,7 @@ TEST_P(OuterMembership, ranks_whose_source_is_lost_go_on_with_what_they_have_ali
     };
     EXPECT_EQ(error_of([&] {
                 try {
-                  outer.regroup(comm.dup());
+                  outer.regroup(*first_three);
                 } catch (const Error&) {
                   Communicator(outer.group()).abort("a test");
                   throw;
@@ -266,6 +285,8 @@ TEST_P(OuterMembership, ranks_whose_source_is_lost_go_on_with_what_they_have_ali
     EXPECT_TRUE(std::ranges::equal(first, outer.global(0)));
     EXPECT_FLOAT_EQ(first[0], 1 + 7 * 3);
     EXPECT_EQ(second[0], 1);
+    outer.regroup(*with_fourth);
+    expect_same_bits(*with_fourth, outer);
     outer.finish();
     EXPECT_FLOAT_EQ(first[0], 1 + 7 * 3);
   });
@@ -274,7 +295,7 @@ TEST_P(OuterMembership, ranks_whose_source_is_lost_go_on_with_what_they_have_ali
 TEST_P(OuterMembership, states_that_were_saved_after_different_rounds_are_an_error_on_all_ranks) {
   expect_success(2, [](Communicator& comm) {
     TrainedModel own(comm.rank());
-    const OuterOptions options{.every = 4};
+    const OuterOptions options{.every = 8, .fragments = 2};  // of different sizes
     OuterLoop outer(comm.dup(), own.parameters(), options);
     const auto train = [&](OuterLoop& loop, int steps) {
       for (int i = 0; i < steps; ++i) {
@@ -308,6 +329,47 @@ TEST_P(OuterMembership, a_loaded_state_is_not_in_a_finish_that_failed) {
     EXPECT_TRUE(outer.begins_round());
     outer.load(saved);
     EXPECT_FALSE(outer.begins_round());
+  });
+}
+
+// It has ended for the other ranks as well.
+TEST_P(OuterMembership, a_round_has_ended_even_if_the_parameters_can_not_be_written) {
+  expect_success(2, [](Communicator& comm) {
+    Values own(kCount, 1.0F);
+    bool fails = false;
+    OuterParameter parameter = OuterParameter::of("p", own);
+    parameter.store = [&, store = parameter.store](std::span<const float> from) {
+      if (fails) throw std::bad_alloc();
+      store(from);
+    };
+    OuterLoop outer(comm.dup(), {parameter}, {.every = 1, .optimizer = averaging()});
+    fails = comm.rank() == 1;
+    move(own, comm.rank());
+    try {
+      outer.step();
+      EXPECT_FALSE(fails);
+    } catch (const std::bad_alloc&) {
+      EXPECT_TRUE(std::exchange(fails, false));
+    }
+    EXPECT_EQ(outer.rounds(), 1u);
+    outer.step();
+    EXPECT_EQ(outer.rounds(), 2u);
+    EXPECT_EQ(own[0], 1 + 1.5F);
+    EXPECT_TRUE(std::ranges::equal(own, outer.global(0)));
+  });
+}
+
+// A rank that waits for a slower one begins its next round so much later, and trains in between.
+TEST_P(OuterMembership, rounds_by_time_leave_a_fast_rank_time_to_train) {
+  expect_success(2, [](Communicator& comm) {
+    Values own(10, 1.0F);
+    OuterLoop outer(comm.dup(), {OuterParameter::of("p", own)}, {.every_time = Milliseconds(20)});
+    while (outer.rounds() < 10) {
+      const std::uint64_t before = outer.rounds();
+      if (comm.rank() == 1) std::this_thread::sleep_for(Milliseconds(30));  // a slow step
+      outer.step();
+      EXPECT_LE(outer.rounds(), before + 1);
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -13,23 +14,36 @@ import qccl
 
 
 class Manager:
-    """Whose quorum is the group that the test sets."""
+    """Whose quorum is the group that the test sets. As torchft's, it comes when all members have asked for it."""
 
     def __init__(self):
         self.quorums = 0
         self._pg = SimpleNamespace(parent=dist.group.WORLD)
+        self._members = dist.group.WORLD
+        self.after_loss = None
 
     def next_quorum_is(self, group):
-        self._pg.parent = group
+        """Of (the group, another one of the same ranks)."""
+        self._pg.parent, self._members = group
 
     def start_quorum(self, allow_heal):
         self.quorums += 1
 
     def wait_quorum(self):
-        pass
+        dist.barrier(self._members)
 
     def errored(self):
         return None
+
+    def report_error(self, loss):
+        self.next_quorum_is(self.after_loss)
+
+    def should_commit(self):
+        return False
+
+
+def quorum(*ranks):
+    return tuple(dist.new_group(ranks, timeout=timedelta(seconds=30)) for _ in range(2))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +83,7 @@ def test_one_quorum_for_each_round_whether_or_not_one_is_in_flight(delay, outer_
 @pytest.mark.parametrize("delay", [2, 4])
 def test_a_replica_that_was_left_out_with_a_round_in_flight_comes_back_with_its_loop(delay, outer_loop_class):
     def body(rank):
-        without_2, again = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+        without_2, again = quorum(0, 1), quorum(0, 1, 2)
         manager = Manager()
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
         outer = outer_loop_class(manager, model, every=8, fragments=2, delay=delay, compression="int:bits=4")
@@ -87,7 +101,7 @@ def test_a_replica_that_was_left_out_with_a_round_in_flight_comes_back_with_its_
             run(19)
         manager.next_quorum_is(again)
         run(26)
-        assert outer.group is again and outer.stats()[-1]["ranks"] == 3
+        assert outer.group is again[0] and outer.stats()[-1]["ranks"] == 3
         outer.finish()
         for values in (*outer.global_state().values(), *model.parameters()):
             first = values.detach().clone()
@@ -100,7 +114,7 @@ def test_a_replica_that_was_left_out_with_a_round_in_flight_comes_back_with_its_
 
 def test_a_replica_that_missed_one_round_meets_the_others_at_their_next_one(outer_loop_class):
     def body(rank):
-        without_2, again = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+        without_2, again = quorum(0, 1), quorum(0, 1, 2)
         manager = Manager()
         model = torch.nn.Linear(8, 8)
         outer = outer_loop_class(manager, model, every=8, outer_optimizer=lambda p: torch.optim.SGD(p, lr=1.0))
@@ -126,4 +140,44 @@ def test_a_replica_that_missed_one_round_meets_the_others_at_their_next_one(oute
         torch.testing.assert_close(model.weight.detach(), start + 8 + 8)
         return trained, manager.quorums
 
-    assert run_ranks(body, 3) == [(16, 5), (16, 5), (8, 3)]
+    assert run_ranks(body, 3) == [(16, 3), (16, 3), (8, 2)]
+
+
+def test_a_replica_that_is_late_meets_one_that_repeats_its_round_without_a_lost_one(outer_loop_class):
+    def body(rank):
+        without_1, without_2 = quorum(0, 2), quorum(0, 1)
+        manager = Manager()
+        outer = outer_loop_class(manager, torch.nn.Linear(8, 8), every=8)
+        manager.after_loss = without_2
+        while outer.steps < 7:
+            outer.step()
+        manager.next_quorum_is(without_2 if rank == 1 else without_1)
+        if rank == 2:
+            outer._meet()
+            outer.group._get_backend(torch.device("cpu")).abort()
+            return 1
+        while outer.steps < 16:
+            outer.step()
+        assert [each["ranks"] for each in outer.stats()] == [2, 2]
+        return manager.quorums
+
+    assert run_ranks(body, 3) == [1 + 2 + 1, 1 + 1 + 1, 1]
+
+
+def test_a_replica_that_joins_where_the_others_begin_a_round_needs_no_further_quorum_for_it(outer_loop_class):
+    def body(rank):
+        old, new = quorum(0, 1), quorum(0, 1, 2)
+        manager = Manager()
+        manager.next_quorum_is(new if rank == 2 else old)
+        outer = outer_loop_class(manager, torch.nn.Linear(8, 8), every=8)
+        if rank < 2:
+            while outer.steps < 15:
+                outer.step()
+            manager.next_quorum_is(new)
+        while outer.steps < 24:
+            outer.step()
+        outer.finish()
+        assert outer.stats()[-1]["ranks"] == 3
+        return manager.quorums
+
+    assert run_ranks(body, 3) == [5, 5, 3]

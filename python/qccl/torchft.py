@@ -19,6 +19,7 @@ from .outer import OuterLoop as _OuterLoop
 from .outer import _Losses
 
 _UNKNOWN = -1  # the round of a replica that has no state yet
+_ALL = 2**62  # more rounds than any finish() has
 
 
 class ProcessGroupQCCL(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's classes are untyped here
@@ -52,9 +53,10 @@ class ProcessGroupQCCL(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's 
 class OuterLoop(_OuterLoop):
     """qccl.outer.OuterLoop between the replicas of a Manager whose process group is a ProcessGroupQCCL.
 
-    Before each round the manager makes a quorum. Replicas that it has lost are left out and new ones taken in: a new
-    replica makes its OuterLoop, and gets the global model, the outer optimizer's state and the number of steps. A round
-    that fails is repeated by those that are left. The manager copies no checkpoints and counts no steps.
+    The manager makes a quorum before each round of step(), and one for finish(). Replicas that it has lost are left
+    out and new ones taken in: a new replica makes its OuterLoop, and gets the global model, the outer optimizer's state
+    and the number of steps. A round that fails is repeated by those that are left. The manager copies no checkpoints
+    and counts no steps.
 
     Takes the arguments of qccl.outer.OuterLoop except `group` and `go_on`; `every` is a number of steps, and all
     replicas call finish() after the same number.
@@ -68,37 +70,41 @@ class OuterLoop(_OuterLoop):
             raise ValueError("every is a number of steps: with a time, replicas would not meet in one quorum")
         self._manager = manager
         self._agreed_group: dist.ProcessGroup | None = None
-        self._agreed_round = _UNKNOWN
+        self._met = _UNKNOWN  # the last round for which replicas ask for no further quorum
         super().__init__(model, every=every, group=self._make_quorum(_UNKNOWN), **arguments)
 
     def step(self, samples: float = 1) -> None:
-        if self.begins_round:
+        while self.begins_round and self._loop.rounds_begun > self._met:
             self._meet()
         super().step(samples)
 
     def finish(self) -> None:
-        self._meet()
-        super().finish()
+        if self._loop.rounds_begun > self._met:
+            self._meet()
+        self._met = _ALL
+        try:
+            super().finish()
+        finally:
+            self._met = self._loop.rounds_begun - 1
 
     def _meet(self) -> None:
-        """Before a round begins: makes the quorum for it, unless the last one was."""
+        """Before a round begins."""
         self._loop.begin_waiting()
-        if self._loop.rounds_begun == self._agreed_round:
-            return
+        self._manager._commit_failures = 0  # else each quorum makes a new group, and max_retries counts for good
         group = self._make_quorum(self._loop.rounds_begun)
         if group is not self.group:
             self.regroup(group)
 
     def _replace_group(self, loss: Exception) -> None:
         self._give_up(loss)
-        self.group = self._make_quorum(self._loop.rounds)
+        self.group = self._make_quorum(max(self._loop.rounds, self._met))
 
     def _give_up(self, loss: Exception) -> None:
         self._manager.report_error(loss)
         self._manager.should_commit()  # no: the next quorum makes a new group
 
     def _make_quorum(self, for_round: int) -> dist.ProcessGroup:
-        """Replicas that do not begin this round now meet the others in it: in a new group they agree on the latest."""
+        """Replicas that meet in a new group agree on the latest round that is then `_met`."""
         while True:
             self._manager.start_quorum(allow_heal=False)
             self._manager.wait_quorum()
@@ -107,9 +113,10 @@ class OuterLoop(_OuterLoop):
                 continue
             group: dist.ProcessGroup = self._manager._pg.parent
             if group is self._agreed_group:
+                self._met = for_round
                 return group
             try:
-                self._agreed_round = _largest(for_round, group)
+                self._met = _largest(for_round, group)
             except _Losses as loss:
                 self._give_up(loss)
                 continue

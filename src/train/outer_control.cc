@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDigestBits = 48;  // different values are taken for equal once in 2^48 times
 constexpr std::size_t kDigestNumbers = 2 * kDigestBits / 16;
-constexpr std::size_t kRateAt = 2;
+constexpr std::size_t kRateAt = 3;
 constexpr std::size_t kModelAt = kRateAt + kDigestNumbers;
 
 // Numbers of a rank whose sums tell all ranks alike whether their values are equal: for each 16 bits of the value's
@@ -34,10 +34,10 @@ bool has_equal_digests(std::span<const double> sums, int ranks) {
 
 }  // namespace
 
-void OuterControl::set(double weight, bool may_end, double rate, std::uint64_t model) {
-  numbers_ = {weight, may_end ? 1.0 : 0.0};
-  add_digest(numbers_, std::bit_cast<std::uint64_t>(rate));
-  add_digest(numbers_, model);
+void OuterControl::set(const OuterVoice& own) {
+  numbers_ = {own.weight, own.may_end ? 1.0 : 0.0, own.is_loaded ? 1.0 : 0.0};
+  add_digest(numbers_, std::bit_cast<std::uint64_t>(own.rate));
+  add_digest(numbers_, own.model);
 }
 
 bool OuterControl::has_equal_rates(int ranks) const {

@@ -6,15 +6,24 @@
 
 namespace qccl::train {
 
+// Of one rank.
+struct OuterVoice {
+  double weight = 1;
+  bool may_end = false;  // it is in finish() and has skipped no round
+  bool is_loaded = false;
+  double rate = 0;
+  std::uint64_t model = 0;  // a digest
+};
+
 class OuterControl {
  public:
-  // Of this rank. `may_end`: it is in finish() and has skipped no round.
-  void set(double weight, bool may_end, double rate, std::uint64_t model);
+  void set(const OuterVoice& own);
   std::vector<double>& numbers() { return numbers_; }
 
   // ---- once they are summed over so many ranks
   double weight() const { return numbers_[0]; }
   bool all_may_end(int ranks) const { return numbers_[1] == ranks; }
+  bool all_are_loaded(int ranks) const { return numbers_[2] == ranks; }
   bool has_equal_rates(int ranks) const;
   bool has_equal_models(int ranks) const;
 

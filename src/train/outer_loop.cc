@@ -33,6 +33,7 @@ OuterLoop::State::State(Communicator group, std::vector<OuterParameter> paramete
   run_.journal.begin(group_);
   run_.schedule.begin_anew();
   settle();
+  if (run_.flight.is_begun) post();  // the others wait for it
   run_.journal.leave(run_.now());
 }
 
@@ -150,8 +151,11 @@ void OuterLoop::State::post() {
       .log_name = fmt::format("outer round {} fragment {}", run_.schedule.rounds, run_.schedule.fragment())};
   flight.works.reserve(3);
   if (flight.works.empty()) {
-    flight.control.set(flight.weight, run_.schedule.is_finishing && !run_.schedule.has_skipped, flight.rate,
-                       digest(run_.schedule.rounds, run_.lineage.now));
+    flight.control.set({.weight = flight.weight,
+                        .may_end = run_.schedule.is_finishing && !run_.schedule.has_skipped,
+                        .is_loaded = run_.schedule.is_loaded,
+                        .rate = flight.rate,
+                        .model = digest(run_.schedule.rounds, run_.lineage.now)});
     flight.works.push_back(group_.all_reduce_async(std::span(flight.control.numbers()), {.compression = none()}));
   }
   if (run_.schedule.is_loaded) compare_loaded();
@@ -169,10 +173,12 @@ void OuterLoop::State::post() {
   flight.is_posted = true;
 }
 
-// Before calls whose counts differ where ranks have loaded states of different rounds.
+// Before calls whose counts differ where ranks have loaded states of different rounds. Ranks that have not loaded make
+// these calls.
 void OuterLoop::State::compare_loaded() {
   run_.flight.works.front().wait();
-  if (run_.flight.control.has_equal_models(group_.size())) return;
+  const OuterControl& sums = run_.flight.control;
+  if (sums.has_equal_models(group_.size()) || !sums.all_are_loaded(group_.size())) return;
   run_.flight.works.clear();
   require_equal_ranks();
 }
@@ -247,7 +253,10 @@ std::uint64_t OuterLoop::rounds() const { return state_->run().schedule.rounds; 
 std::uint64_t OuterLoop::rounds_begun() const { return rounds() + (state_->run().flight.is_begun ? 1 : 0); }
 std::uint64_t OuterLoop::steps() const { return state_->run().schedule.steps; }
 const std::vector<OuterRound>& OuterLoop::history() const { return state_->run().journal.rounds; }
-std::vector<std::byte> OuterLoop::save() const { return state_->run().save(); }
+std::vector<std::byte> OuterLoop::save() const {
+  state_->run().blend_last();
+  return state_->run().save();
+}
 void OuterLoop::load(std::span<const std::byte> saved, bool is_own) { state_->load(saved, is_own); }
 
 }  // namespace qccl::train

@@ -19,7 +19,8 @@ struct Standing {
   std::uint64_t finishes = 0;
   OuterLineage lineage{};
   double rate = 0;
-  std::uint64_t is_begun = 0;
+  std::uint64_t is_begun = 0, begun_at = 0;
+  double rate_of_flight = 0;
   std::int64_t next_begin_in = 0;  // nanoseconds, with every_time
   std::uint64_t group_number = 0;  // rank 0's becomes the group's
 
@@ -83,6 +84,8 @@ void OuterLoop::State::settle() {
                                          .lineage = run_.lineage,
                                          .rate = run_.model.optimizer().learning_rate(),
                                          .is_begun = run_.flight.is_begun ? 1u : 0u,
+                                         .begun_at = run_.schedule.begun_at,
+                                         .rate_of_flight = run_.flight.rate,
                                          .next_begin_in = (run_.schedule.next_begin - run_.now()).count(),
                                          .group_number = random_number()}},
                     standings);
@@ -120,11 +123,15 @@ void OuterLoop::State::settle() {
   run_.lineage = best.lineage;
   if (skips) {
     run_.skip_round();
-    if (!run_.options.every_time) {
-      run_.schedule.steps = std::max(run_.schedule.steps, run_.schedule.origin_step + best.steps - best.origin_step);
-    }
-    run_.schedule.begin_in(Nanoseconds(best.is_begun != 0 ? 0 : best.next_begin_in));
+    OuterSchedule& schedule = run_.schedule;
+    const auto in_own_steps = [&](std::uint64_t step) { return schedule.origin_step + step - best.origin_step; };
+    if (!run_.options.every_time) schedule.steps = std::max(schedule.steps, in_own_steps(best.steps));
     run_.model.optimizer().set_learning_rate(best.rate);
+    if (best.is_begun != 0) {
+      run_.begin_round(best.rate_of_flight, group_);
+      if (!run_.options.every_time) schedule.begun_at = in_own_steps(best.begun_at);
+    }
+    schedule.begin_in(Nanoseconds(best.next_begin_in));
   } else {
     end_missed_round();
   }

@@ -141,6 +141,7 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
   for (const OuterFragment& each : model.fragments()) all = digest(as_text(bytes_of(each.global)), all);
   lineage.begin(all);
   schedule.is_loaded = true;
+  unblended.reset();
   if (!is_own) forget_training();
   if (!flight.is_begun) return;
   note_delta();
@@ -148,6 +149,7 @@ void OuterRun::load(std::span<const std::byte> saved, bool is_own, const Communi
 }
 
 void OuterRun::forget_training() {
+  unblended.reset();
   for (OuterFragment& each : model.fragments()) {
     each.residual.clear();
     each.samples = 0;

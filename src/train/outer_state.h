@@ -141,7 +141,7 @@ class OuterLoop::State {
 
   bool is_lost() const { return is_lost_; }
   const Communicator& group() const { return group_; }
-  const OuterRun& run() const { return run_; }
+  OuterRun& run() { return run_; }
   void load(std::span<const std::byte> saved, bool is_own) { run_.load(saved, is_own, group_); }
 
  private:

@@ -127,6 +127,35 @@ TEST_P(OuterMembership, a_rank_that_missed_one_round_brings_its_training_to_the_
   }
 }
 
+TEST_P(OuterMembership, a_rank_that_missed_one_round_is_in_the_next_one_that_is_in_flight) {
+  expect_success(3, [](Communicator& comm) {
+    const auto sgd = averaging();
+    Values own(kCount, 1.0F);
+    OuterLoop outer(comm.dup(), {OuterParameter::of("p", own)},
+                    {.every = 4, .delay = 4, .optimizer = sgd, .go_on = false});
+    const auto train_until = [&](std::uint64_t end) {
+      while (outer.steps() < end) {
+        move(own, comm.rank());
+        outer.step();
+      }
+    };
+    train_until(3);
+    auto members = comm.split(comm.rank() == 2 ? -1 : 0);
+    if (members) {
+      outer.regroup(*members);
+      train_until(comm.rank() == 0 ? 9 : 7);  // the first rank has begun the second round in step 8
+      if (comm.rank() == 0) sgd->set_learning_rate(0.5);
+    }
+    outer.regroup(comm.dup());
+    EXPECT_EQ(outer.rounds(), 1u);
+    EXPECT_EQ(outer.rounds_begun(), comm.rank() == 1 ? 1u : 2u);
+    EXPECT_EQ(outer.steps(), comm.rank() == 1 ? 7u : 9u);
+    train_until(12);
+    EXPECT_EQ(outer.rounds(), 2u);
+    expect_same_bits(comm, outer);
+  });
+}
+
 // finish() promises it the same model as all others have.
 TEST_P(OuterMembership, a_rank_whose_finish_the_others_ended_without_it_takes_their_model) {
   expect_success(3, [](Communicator& comm) {
@@ -313,6 +342,20 @@ TEST_P(OuterMembership, states_that_were_saved_after_different_rounds_are_an_err
     EXPECT_EQ(error.kind, ErrorKind::invalid_argument);
     EXPECT_NE(error.message.find(comm.rank() == 1 ? "has ended 2 rounds" : "has ended 1 rounds"), std::string::npos)
         << error.message;
+  });
+}
+
+TEST_P(OuterMembership, a_rank_that_did_not_load_fails_with_those_that_did) {
+  expect_success(2, [](Communicator& comm) {
+    TrainedModel own(comm.rank());
+    OuterLoop outer(comm.dup(), own.parameters(), {.every = 4});
+    own.train(comm.rank(), 1);
+    outer.finish();
+    const auto saved = outer.save();
+    OuterLoop resumed(comm.dup(), own.parameters(), {.every = 4});
+    if (comm.rank() == 0) resumed.load(saved);
+    own.train(comm.rank(), 2);
+    EXPECT_EQ(error_of([&] { resumed.finish(); }).kind, ErrorKind::invalid_argument);
   });
 }
 

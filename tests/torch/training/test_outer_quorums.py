@@ -181,3 +181,30 @@ def test_a_replica_that_joins_where_the_others_begin_a_round_needs_no_further_qu
         return manager.quorums
 
     assert run_ranks(body, 3) == [5, 5, 3]
+
+
+@pytest.mark.parametrize("delay", [0, 4])
+@pytest.mark.parametrize("in_finish", [False, True])
+def test_a_replica_that_joins_where_the_others_repeat_a_round_meets_them_in_the_next_one(
+    delay, in_finish, outer_loop_class
+):
+    def body(rank):
+        old, new = quorum(0, 1, 2), quorum(0, 1, 3)
+        manager = Manager()
+        manager.next_quorum_is(new if rank == 3 else old)
+        manager.after_loss = new
+        outer = outer_loop_class(manager, torch.nn.Linear(8, 8), every=4, delay=delay)
+        if rank < 3:
+            while outer.steps < 7:
+                outer.step()
+        if rank == 2:  # the others have begun a round that it does not post
+            if in_finish:
+                outer._meet()
+            outer.group._get_backend(torch.device("cpu")).abort()
+            return
+        while outer.steps < (7 if in_finish else 16):
+            outer.step()
+        outer.finish()
+        assert outer.stats()[-1]["ranks"] == 3
+
+    run_ranks(body, 4)

@@ -33,7 +33,7 @@ OuterLoop::State::State(Communicator group, std::vector<OuterParameter> paramete
   run_.journal.begin(group_);
   run_.schedule.begin_anew();
   settle();
-  if (run_.flight.is_begun) post();  // the others wait for it
+  advance();  // as the others in regroup(), who wait for this rank in a round that they repeat
   run_.journal.leave(run_.now());
 }
 

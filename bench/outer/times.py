@@ -54,6 +54,7 @@ def main() -> None:
 
 def synchronised(method: Method, model: GPT, step_seconds: float) -> float:
     outer = outer_loop(method, model)
+    dist.barrier()  # the first model has come to all ranks
     parameters = [each.detach() for each in model.parameters()]
     changes = [1e-3 * torch.randn_like(each) for each in parameters]
 

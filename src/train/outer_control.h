@@ -6,7 +6,7 @@
 
 namespace qccl::train {
 
-// Of one rank.
+// What one rank says.
 struct OuterVoice {
   double weight = 1;
   bool may_end = false;  // it is in finish() and has skipped no round

@@ -48,7 +48,7 @@ void require_equal_settings(const std::vector<Standing>& standings, const Commun
   }
 }
 
-// Of the ranks that have the model and most rounds, the first of the largest party with equal models.
+// A rank that has the model and the most rounds. If such ranks have different models: the first of the largest party.
 int source_of(const std::vector<Standing>& standings) {
   const auto merit = [&](const Standing& each) {
     const auto party =
@@ -93,7 +93,7 @@ void OuterLoop::State::settle() {
   require_equal_settings(standings, group_);
   const int source = source_of(standings);
   const Standing& best = standings[static_cast<std::size_t>(source)];
-  // Of the ranks that lack one round: whether it had their deltas.
+  // By rank: whether the one round that it lacks had its delta.
   std::vector<std::uint64_t> took_part(standings.size());
   if (std::ranges::any_of(standings, [&](const Standing& each) { return each.lacks_one_of(best); })) {
     group_.all_gather(std::vector{std::uint64_t{run_.has_posted_in(best.lineage.last_group)}}, took_part);

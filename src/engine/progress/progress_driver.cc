@@ -41,7 +41,7 @@ constexpr int kExchangesARound = 256;
 // A process that computes for long hears of its peers after this time.
 constexpr Nanoseconds kIdleCheckInterval = std::chrono::milliseconds(50);
 
-// Of a thread that posts a call, which it will wait for in a moment if it is `awaited`.
+// For a thread that posts a call. If the call is `awaited`, the thread will wait for it in a moment.
 TokenUse use_of(bool awaited) { return awaited ? TokenUse::post_and_return : TokenUse::drive; }
 
 }  // namespace

@@ -78,7 +78,7 @@ struct OuterSgdOptions {
   bool nesterov = true;
 };
 
-// As torch.optim.SGD without damping and weight decay.
+// As torch.optim.SGD without dampening and weight decay.
 class OuterSgd final : public OuterOptimizer {
  public:
   explicit OuterSgd(const OuterSgdOptions& options = {});
@@ -106,12 +106,13 @@ struct OuterOptions {
   std::size_t fragments = 1;
   std::uint64_t delay = 0;  // steps between a round's begin and the wait for its end, at most every / fragments: tau
   double blend = 0;         // share of the own model that a rank keeps at the end of a round, 0..1: alpha
+  // Of deltas. With topk each rank receives what every other one has chosen (Algorithm::one_shot), as in SparseLoCo.
   Compression compression{};
   bool error_feedback = true;  // what compression left out of a delta is added to the next one
   double error_decay = 1;      // ... multiplied by this, 0..1
   bool bfloat16_residual = false;
-  // Deltas count by the samples that were given to step(), instead of equally.
-  bool is_weighted = false;
+  // Deltas count by the samples that were given to step(), instead of equally. Unset: with every_time.
+  std::optional<bool> is_weighted{};
   std::shared_ptr<OuterOptimizer> optimizer{};  // unset: OuterSgd
   // After the loss of ranks, step(), finish() and regroup() go on with those that live, and repeat the round with them.
   // They shrink the group that the loop was given last (Communicator::shrink()), which ends that group: give it a dup()
@@ -119,6 +120,9 @@ struct OuterOptions {
   bool go_on = true;
   ShrinkOptions shrink{};
 };
+
+// The number of layers of parameters with these names: the most `fragments` that there can be.
+std::size_t count_layers(std::span<const std::string> names);
 
 // One round, as this rank saw it. The log has them as well, if it is enabled. A rank trains between the calls of its
 // OuterLoop, and waits within them, from an error to the next call, and from begin_waiting() to the next call. `bytes`
@@ -135,7 +139,8 @@ class OuterLoop {
  public:
   // Collective: all ranks get the values of rank 0. A rank that joins a job that trains already gets the global model
   // and the optimizer's state and rate, while the other ranks call regroup(). Throws invalid_argument for wrong
-  // options, and if parameters, options or optimizers differ between ranks.
+  // options, and if parameters, options or optimizers differ between ranks. After the loss of a rank it throws, also
+  // with OuterOptions::go_on.
   OuterLoop(Communicator group, std::vector<OuterParameter> parameters, const OuterOptions& options = {});
   // Waits for the round in flight. Throws nothing.
   ~OuterLoop();
@@ -143,7 +148,8 @@ class OuterLoop {
   OuterLoop& operator=(OuterLoop&&) = delete;
 
   // After each step of the inner optimizer, which took so many samples. Posts and ends rounds. Errors of collectives
-  // are thrown unchanged, except losses with OuterOptions::go_on; the round then is still to be done.
+  // are thrown unchanged, except losses with OuterOptions::go_on; the round then is still to be done. Throws
+  // invalid_argument, and counts no step, if the samples are negative or not a number.
   void step(double samples = 1);
   // Ends the round in flight, waits until all ranks have called it, and synchronises every fragment: all ranks then
   // have the same model. A fragment that no rank has trained since its last round stays as it is. The loop can go on

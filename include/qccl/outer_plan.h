@@ -15,17 +15,18 @@ namespace qccl::train {
 
 struct OuterPlanOptions {
   std::uint64_t parameters = 0;
-  int ranks = 2;            // each on a host of its own
-  double step_seconds = 0;  // of a step of the inner optimizer
-  double computing = 0.9;   // share of the time that is to be left for it, 0..1
-  double rate = 0;          // of a host's line, out and in, bytes per second
-  double latency = 0;       // from host to host, seconds
+  std::uint64_t layers = 0;  // rows with more fragments are left out; 0: none are
+  int ranks = 2;             // each on a host of its own
+  double step_seconds = 0;   // of a step of the inner optimizer
+  double computing = 0.9;    // share of the time that is to be left for it, 0..1
+  double rate = 0;           // of a host's line, out and in, bytes per second
+  double latency = 0;        // from host to host, seconds
 };
 
-// For a codec and a number of fragments the smallest H with which ranks compute for the share that was asked for, and
-// the steps in which a round is hidden: at most 10, for which training pays nothing that was measured (arXiv
-// 2501.18512), and at most H / fragments. Of a round of time T a rank waits for max(0, T - delay steps). Not counted:
-// the arithmetic of the outer step, and what encoding takes from the cores that compute.
+// For a codec and a number of fragments the smallest H, of 17 from 1 to 5000, with which ranks compute for the share
+// that was asked for, and the steps in which a round is hidden: at most 10, for which training pays nothing that was
+// measured (arXiv 2501.18512), and at most H / fragments. Of a round of time T a rank waits for max(0, T - delay
+// steps). Not counted: the arithmetic of the outer step, and what encoding takes from the cores that compute.
 struct OuterPlanRow {
   std::string compression;
   std::uint64_t fragments = 1;
@@ -36,8 +37,9 @@ struct OuterPlanRow {
   double round_seconds = 0;  // of a fragment
 };
 
-// Rows for the codecs that suit deltas, each with 1, 4 and 8 fragments. Throws invalid_argument for options without a
-// meaning: no parameters, ranks or rate, times that are not above 0.
+// Rows for the codecs that suit deltas, each with 1, 4 and 8 fragments. Rounds with topk are priced as one-shot, as an
+// OuterLoop makes them. Throws invalid_argument for options without a meaning: no parameters, ranks or rate, times that
+// are not above 0.
 std::vector<OuterPlanRow> plan_outer(const OuterPlanOptions& options);
 
 // A table with a line for each row.

@@ -70,7 +70,7 @@ class ErrorFeedback:
         if not isinstance(saved, torch.Tensor):
             raise ValueError("this is no checkpoint of a qccl.ErrorFeedback: it has no tensor 'saved'")
         feedback = ErrorFeedback(0)
-        feedback._state = _C.ErrorFeedback.restore(saved.numpy().tobytes())
+        feedback._state = _C.ErrorFeedback.restore(saved.cpu().numpy().tobytes())
         return feedback
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

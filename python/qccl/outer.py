@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import torch
@@ -66,7 +67,7 @@ def plan(
 
         print(qccl.outer.plan(model, rate="50mbit", latency="20ms", step_seconds=0.4, ranks=4))
 
-    model: or its number of parameters.
+    model: or its number of parameters. Of a model, rows with more fragments than layers are left out.
     rate: of each rank's line, out and in: "50mbit", "1gbit".
     latency: from rank to rank, one way: "20ms".
     step_seconds: of a step of the inner optimizer.
@@ -75,12 +76,13 @@ def plan(
 
     Local: makes no call to other ranks. Raises ValueError for arguments without a meaning.
     """
-    parameters = model if isinstance(model, int) else sum(each.numel() for each in model.parameters())
+    trained = {} if isinstance(model, int) else _trained(model)
+    parameters = model if isinstance(model, int) else sum(each.numel() for each in trained.values())
     if ranks is None and not dist.is_initialized():
         raise ValueError("qccl: outer plan: there is no default group: give ranks=")
     line = (_amount(rate, _RATES, "rate"), _amount(latency, _TIMES, "latency"))
     world = dist.get_world_size() if ranks is None else ranks
-    rows, table = _C.plan_outer(max(0, parameters), world, step_seconds, computing, line)
+    rows, table = _C.plan_outer((max(0, parameters), list(trained)), world, step_seconds, computing, line)
     return Plan([PlanRow(*each) for each in rows], table)
 
 
@@ -98,28 +100,31 @@ class OuterLoop:
     over the ranks, the outer optimizer steps the global model by it, and the rank goes on from there. Collective: all
     ranks make it with the same arguments, and get rank 0's parameters; a rank that joins later gets the global model.
 
-    every: steps between two rounds of a fragment (H), or a time (timedelta), where ranks make different numbers of
-        steps.
+    every: steps between two rounds of a fragment (H), or a time (timedelta), in which ranks make different numbers of
+        steps; `delay` is in steps all the same.
     fragments: parts of the model (P) that are synchronised in turn; layer i is in fragment i mod P.
     delay: steps for which a rank trains on before it waits for a round's average (tau), at most every / fragments.
     blend: share of its own model that a rank keeps at the end of a round (alpha).
     compression: of the deltas, for example "int:bits=4" or "h4:bits=2". Buffers are never compressed.
     error_feedback: adds what compression left out to the next delta, multiplied by `error_decay`.
     bfloat16_residual: keeps that in bfloat16: half of the memory.
-    weighted: deltas count by the samples given to step(), instead of equally.
+    weighted: deltas count by the samples given to step(), instead of equally. None: if `every` is a time.
     outer_optimizer: makes the optimizer of the global model from parameters that it is given; None is SGD with a rate
-        of 0.7 and Nesterov momentum of 0.9. SGD without damping and weight decay is computed by the library, which
+        of 0.7 and Nesterov momentum of 0.9. SGD without dampening and weight decay is computed by the library, which
         reads its rate before each step: on all ranks, a scheduler of `outer.outer_optimizer` may change it. Others are
         made once for each fragment, and `outer.outer_optimizer` is then None.
-    buffers: "average" averages floating point buffers, such as batch norm's statistics; "keep" leaves each rank its
-        own.
+    buffers: "average" averages persistent buffers of floating point, such as batch norm's statistics; "keep" leaves
+        each rank its own.
     group: None is the default group.
     go_on: after the loss of ranks, goes on with those that live, as qccl.shrink(), in the default group or in `group`.
+        `self.group` is then the new one.
+    quorum, patience: of that call of qccl.shrink().
 
-    Parameters may be of any floating point type, on any device; deltas are float32, in host memory.
+    Parameters may be of any floating point type, on any device; deltas are float32, in host memory. Parameters that
+    require no gradient when the loop is made are not synchronised, nor sent: all ranks must have the same.
 
     Raises ValueError for wrong arguments, and if they, the module's parameters or the outer optimizer differ between
-    ranks.
+    ranks; DistNetworkError or DistBackendError after the loss of a rank, also with `go_on`.
     """
 
     def __init__(
@@ -134,28 +139,33 @@ class OuterLoop:
         error_feedback: bool = True,
         error_decay: float = 1.0,
         bfloat16_residual: bool = False,
-        weighted: bool = False,
+        weighted: bool | None = None,
         outer_optimizer: OptimizerFactory | None = None,
         buffers: Literal["average", "keep"] = "average",
         group: dist.ProcessGroup | None = None,
         go_on: bool = True,
+        quorum: Literal["majority", "any"] = "majority",
+        patience: timedelta | None = None,
     ) -> None:
         if buffers not in ("average", "keep"):
             raise ValueError(f'buffers is "average" or "keep", not {buffers!r}')
         parts = _count("fragments", fragments, 1)
         if _C.check_compression(compression).startswith("int:bits=2,"):
             warnings.warn(f"{compression} holds back twice a delta; h4:bits=2 sends as many bytes", stacklevel=2)
-        tensors = [(name, each.detach(), False) for name, each in model.named_parameters()]
+        tensors = [(name, each.detach(), False) for name, each in _trained(model).items()]
+        shapes = [each.shape for _, each, _ in tensors]
         if buffers == "average":
-            tensors += [(name, each, True) for name, each in model.named_buffers() if each.is_floating_point()]
+            tensors += [(name, each, True) for name, each in _statistics(model).items()]
         self.group = group
         self._go_on = go_on
+        self._shrink = partial(shrink, quorum=quorum, patience=patience)
         self._shapes = [each.shape for _, each, _ in tensors]
         self._names = [name for name, _, _ in tensors]
         make = outer_optimizer or _default_optimizer
-        made = make([torch.nn.Parameter(torch.zeros(1))])
+        made = make([torch.nn.Parameter(torch.zeros(()).expand(each)) for each in shapes])
         as_sgd = _as_sgd(made)
         self.outer_optimizer = made if as_sgd else None
+        made._opt_called = True  # type: ignore[attr-defined]  # else its schedulers warn: nobody calls its step()
         optimizer = as_sgd or _FragmentOptimizers(self, make, self._shapes, _settings_of(made))
         settings = {
             "every": parts if isinstance(every, timedelta) else _count("every", every, 1),
@@ -167,7 +177,7 @@ class OuterLoop:
             "error_feedback": error_feedback,
             "error_decay": error_decay,
             "bfloat16_residual": bfloat16_residual,
-            "is_weighted": weighted,
+            "is_weighted": isinstance(every, timedelta) if weighted is None else weighted,
         }
         self._loop = _C.OuterLoop(backend_of(group), tensors, optimizer, settings)
         self._take_rate()
@@ -177,7 +187,8 @@ class OuterLoop:
 
         Raises what torch.distributed raises: without `go_on` for lost ranks (then call regroup()), otherwise if too few
         ranks are left. Raises ValueError on all ranks if their outer optimizers' rates differed when the round began;
-        with one rate, the next call begins it again.
+        with one rate, the next call begins it again. Raises ValueError, and counts no step, for samples that are
+        negative or not a number.
         """
         self._give_rate()
         self._drive(lambda: self._loop.step(samples))
@@ -226,7 +237,7 @@ class OuterLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, a round in flight included. Each rank saves its own, with model and inner optimizer."""
-        return {"saved": torch.frombuffer(bytearray(self._loop.save()), dtype=torch.uint8)}
+        return {"saved": self._loop.save()}
 
     def load_state_dict(self, state: dict[str, Any], *, own: bool = True) -> None:
         """Into a loop that was made with the same arguments. Load the model's parameters after making it.
@@ -240,7 +251,7 @@ class OuterLoop:
         Raises ValueError for another model or other arguments, DistNetworkError if the state is damaged,
         NotImplementedError if another version saved it, DistBackendError if a round is in flight: load into a new loop.
         """
-        self._loop.load(state["saved"].numpy().tobytes(), own)
+        self._loop.load(state["saved"], own)
         self._take_rate()
 
     def _drive(self, call: Callable[[], None]) -> None:
@@ -254,7 +265,7 @@ class OuterLoop:
             call = self._regroup
 
     def _replace_group(self, loss: Exception) -> None:
-        self.group = shrink(self.group)
+        self.group = self._shrink(self.group)
 
     def _regroup(self) -> None:
         self._give_rate()
@@ -271,6 +282,20 @@ class OuterLoop:
         """That of a saved state, or of the ranks from which this one has taken all over."""
         if self.outer_optimizer is not None:
             self.outer_optimizer.param_groups[0]["lr"] = self._loop.learning_rate
+
+
+def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def _statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Buffers that training changes, rather than tables that a module has made: they are part of a checkpoint."""
+    tables = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
+    return {name: each for name, each in model.named_buffers() if each.is_floating_point() and name not in tables}
 
 
 def _count(name: str, value: Any, least: int) -> int:
@@ -303,6 +328,8 @@ def _settings_of(optimizer: torch.optim.Optimizer) -> str:
 def _as_sgd(optimizer: torch.optim.Optimizer) -> tuple[float, float, bool] | None:
     """Rate, momentum and Nesterov, if that is all that the optimizer does."""
     settings = optimizer.param_groups[0]
+    if len(optimizer.param_groups) > 1:
+        return None
     others = ("weight_decay", "dampening", "maximize")
     if type(optimizer) is not torch.optim.SGD or any(settings[each] for each in others):
         return None
@@ -317,17 +344,20 @@ class _FragmentOptimizers:
         self._loop = weakref.proxy(loop)  # which owns this
         self._make = make
         self._shapes = shapes
+        self._parameters: dict[int, list[torch.nn.Parameter]] = {}
         self._made: dict[int, torch.optim.Optimizer] = {}
         self._loaded: dict[int, bytes] = {}
 
     def step(self, fragment: int, values: torch.Tensor, gradient: torch.Tensor) -> None:
         if fragment not in self._made:
-            self._made[fragment] = self._make([torch.nn.Parameter(each) for each in self._parts(fragment, values)])
+            parameters = [torch.nn.Parameter(each) for each in self._parts(fragment, values)]
+            self._parameters[fragment] = parameters
+            self._made[fragment] = self._make(parameters)
             if fragment in self._loaded:
                 state = torch.load(io.BytesIO(self._loaded.pop(fragment)), weights_only=True)
                 self._made[fragment].load_state_dict(state)
         optimizer = self._made[fragment]
-        for each, part in zip(optimizer.param_groups[0]["params"], self._parts(fragment, gradient), strict=True):
+        for each, part in zip(self._parameters[fragment], self._parts(fragment, gradient), strict=True):
             each.grad = part
         optimizer.step()
         optimizer.zero_grad()

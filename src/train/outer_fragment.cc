@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <set>
 
 #include "base/bytes.h"
 
@@ -20,6 +21,12 @@ std::string_view layer_of(std::string_view name) {
   }
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? name : name.substr(0, dot);
+}
+
+std::size_t count_layers(std::span<const std::string> names) {
+  std::set<std::string_view> layers;
+  for (const std::string& name : names) layers.insert(layer_of(name));
+  return layers.size();
 }
 
 std::vector<std::vector<std::size_t>> fragment_members(const std::vector<OuterParameter>& parameters,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/digest/digest.h"
@@ -46,6 +47,13 @@ OuterLoop::State::~State() {
 }
 
 void OuterLoop::State::step(double samples) {
+  if (!(samples >= 0) || std::isinf(samples)) {
+    throw Error(
+        {.kind = ErrorKind::invalid_argument,
+         .message = fmt::format("QCCL rank {}, group '{}': outer loop: a step of {} samples: give a number from 0",
+                                group_.rank(), group_.name(), samples),
+         .rank = group_.rank()});
+  }
   run_.journal.enter(run_.now());
   run_.count_step(samples);
   drive();
@@ -145,7 +153,7 @@ void OuterLoop::State::post() {
     if (!flight.feedback.is_none()) flight.feedback.settle(run_.schedule.rounds);
   }
   CallOptions options{
-      .op = run_.options.is_weighted ? ReduceOp::premul_sum : ReduceOp::avg,
+      .op = *run_.options.is_weighted ? ReduceOp::premul_sum : ReduceOp::avg,
       .premul_factor = flight.weight,
       .compression = none(),
       .log_name = fmt::format("outer round {} fragment {}", run_.schedule.rounds, run_.schedule.fragment())};
@@ -168,6 +176,8 @@ void OuterLoop::State::post() {
   const std::size_t deltas = run_.model.is_averaging(flight.rate) ? 0 : fragment.deltas;
   send(deltas, fragment.global.size() - deltas);
   options.compression = run_.options.compression;
+  // A choice from the ranks' sum would leave out most of what they have chosen.
+  if (run_.options.compression.name() == "topk") options.algorithm = Algorithm::one_shot;
   if (has_feedback) options.error_feedback = flight.feedback;
   send(0, deltas);
   flight.is_posted = true;
@@ -210,7 +220,7 @@ void OuterLoop::State::end_round() {
   OuterFragment& fragment = run_.fragment();
   const auto average = std::span(run_.flight.received).first(fragment.global.size());
   run_.flight.was_idle = run_.flight.control.weight() == 0;
-  if (run_.options.is_weighted && !run_.flight.was_idle) {
+  if (*run_.options.is_weighted && !run_.flight.was_idle) {
     const auto share = static_cast<float>(1 / run_.flight.control.weight());
     for (float& x : average) x *= share;
   }

@@ -148,11 +148,17 @@ void OuterLoop::State::forget_training() {
   lacks_state_ = false;
 }
 
-// To one taker as a message, so that the other ranks receive nothing that they have.
+// To one taker as a message, so that the other ranks receive nothing that they have. To several in parts, each twice as
+// large as the last: the group learns the rate of a slow line from the first, and sends the others accordingly.
 void OuterLoop::State::hand_over(std::span<std::byte> data, const OuterHandover& handover) {
+  constexpr std::size_t kFirstPart = std::size_t{1} << 20;
   if (data.empty()) return;
-  if (handover.takers.size() > 1) {
-    group_.broadcast(data.data(), data.size(), DataType::uint8, {.root = handover.source, .compression = none()});
+  if (handover.takers.size() > 1 || group_.size() == 2) {
+    for (std::size_t part = kFirstPart; !data.empty(); part *= 2) {
+      const auto next = data.first(std::min(part, data.size()));
+      group_.broadcast(next.data(), next.size(), DataType::uint8, {.root = handover.source, .compression = none()});
+      data = data.subspan(next.size());
+    }
   } else if (group_.rank() == handover.source) {
     group_.send(data.data(), data.size(), DataType::uint8, handover.takers[0]);
   } else if (handover.is_taker(group_.rank())) {

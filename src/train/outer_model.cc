@@ -92,7 +92,7 @@ std::uint64_t OuterModel::make_settings() const {
                                    std::bit_cast<std::uint64_t>(options_.blend),
                                    options_.error_feedback ? 1u : 0u,
                                    std::bit_cast<std::uint64_t>(options_.error_decay),
-                                   options_.is_weighted ? 1u : 0u};
+                                   *options_.is_weighted ? 1u : 0u};
   for (const std::uint64_t number : numbers) all = digest(number, all);
   for (const OuterFragment& fragment : fragments_) all = digest(std::uint64_t{fragment.deltas}, all);
   for (const OuterParameter& parameter : parameters_) {

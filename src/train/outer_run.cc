@@ -21,6 +21,11 @@ std::uint64_t bytes_sent(const Communicator& group) {
   return traffic.payload_bytes_sent + traffic.header_bytes_sent + traffic.shared_bytes_sent;
 }
 
+OuterOptions complete(OuterOptions options) {
+  options.is_weighted = options.is_weighted.value_or(options.every_time.has_value());
+  return options;
+}
+
 double seconds_of(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -109,7 +114,7 @@ void OuterJournal::end(TimePoint now, const Communicator& group) {
 // ---- OuterRun
 
 OuterRun::OuterRun(std::vector<OuterParameter> parameters, const OuterOptions& given)
-    : options(given), model(std::move(parameters), options) {
+    : options(complete(given)), model(std::move(parameters), options) {
   flight.sent.resize(model.largest());
   flight.received.resize(model.largest());
 }
@@ -133,7 +138,7 @@ void OuterRun::begin_round(double rate, const Communicator& group) {
   flight.rate = rate;
   model.take_sent(current, rate, own, flight.sent);
   note_delta();
-  flight.weight = options.is_weighted || current.samples == 0 ? current.samples : 1;
+  flight.weight = *options.is_weighted || current.samples == 0 ? current.samples : 1;
   current.samples = 0;
   flight.feedback = {};
   flight.is_begun = true;
@@ -178,7 +183,7 @@ void OuterRun::note_and_blend(const Communicator& group) {
                    .delta_norm = flight.delta_norm};
   if (!flight.feedback.is_none() && !flight.was_idle) {
     current.residual.write(flight.feedback.residual());
-    const bool is_sum = options.is_weighted && flight.weight > 0;
+    const bool is_sum = *options.is_weighted && flight.weight > 0;
     round.residual_norm = norm_of(flight.feedback.residual()) / (is_sum ? flight.weight : 1);
   }
   unblended = schedule.fragment();

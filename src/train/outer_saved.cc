@@ -70,6 +70,11 @@ void copy_floats(ConstBytes from, std::span<float> to) {
 // | 8      | XXH3 of everything before                                                                              |
 std::vector<std::byte> OuterRun::save() const {
   Writer to;
+  std::size_t expected = 1024;  // more only if the optimizer keeps more than a momentum
+  for (const OuterFragment& each : model.fragments()) {
+    expected += sizeof(float) * (2 * each.global.size() + each.residual.size()) + 64;
+  }
+  to.out.reserve(expected + sizeof(float) * flight.sent.size());
   to.bytes(std::as_bytes(std::span(kMagic)));
   to.number(kVersion);
   for (const std::uint64_t number : {model.settings(), schedule.steps, schedule.rounds, schedule.origin_step,

@@ -76,6 +76,25 @@ TEST(OuterMemory, is_what_the_page_states) {
   }
 }
 
+TEST(OuterMemory, of_saving_is_a_copy_of_the_state_and_of_two_fragments) {
+  const auto failures = run_threads(1, {}, [&](Communicator& comm) {
+    std::vector<std::vector<float>> layers(kLayers, std::vector<float>(kLayer, 1.0F));
+    std::vector<OuterParameter> parameters;
+    for (std::size_t i = 0; i < kLayers; ++i)
+      parameters.push_back(OuterParameter::of("b." + std::to_string(i), layers[i]));
+    OuterLoop outer(comm, parameters, {.every = 4, .fragments = 4, .compression = block_int({.bits = 4})});
+    for (int step = 0; step < 4; ++step) outer.step();
+    reset_peak_bytes();
+    const std::size_t before = live_bytes();
+    const std::vector<std::byte> saved = outer.save();
+    const auto of_values = [](std::size_t bytes) { return static_cast<double>(bytes) / (kLayers * kLayer); };
+    std::printf("%.2f bytes a value saved, %.2f at most\n", of_values(saved.size()), of_values(peak_bytes() - before));
+    EXPECT_NEAR(of_values(saved.size()), 4 + 4 + 4, 0.01);
+    EXPECT_LT(of_values(peak_bytes() - before), 4 + 4 + 4 + (4 + 4) / 4.0 + 0.1);
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(1, ""));
+}
+
 struct Refused {
   bool was_refused = false, has_thrown = false;
   bool is_lost = false;  // the group, as a call that can't be repeated loses it

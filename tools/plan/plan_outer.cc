@@ -54,7 +54,8 @@ std::optional<int> parse_flags(const std::vector<std::string>& arguments, OuterF
 
 plan::CostEstimate price_of(const PlanLayout& layout, std::uint64_t elements) {
   const plan::SelectionKey key = selection_key(layout, Collective::all_reduce, elements * sizeof(float));
-  const Algorithm algorithm = plan::choose(key, layout.places(), layout.links());
+  const Algorithm algorithm = layout.compression.name() == "topk" ? Algorithm::one_shot  // as an OuterLoop does
+                                                                  : plan::choose(key, layout.places(), layout.links());
   return plan::predict(key, algorithm, layout.places(), layout.links());
 }
 

@@ -131,18 +131,17 @@ class TorchOuterLoop {
     const auto values = loop_->residual(fragment);
     return view_of(values, static_cast<std::int64_t>(values.size())).clone();
   }
-  py::bytes save() const {
-    std::vector<std::byte> saved;
-    {
-      const py::gil_scoped_release released;
-      saved = loop_->save();
-    }
-    return {reinterpret_cast<const char*>(saved.data()), saved.size()};
+  // The bytes belong to the tensor.
+  at::Tensor save() const {
+    const auto saved = std::make_shared<std::vector<std::byte>>(loop_->save());
+    return at::from_blob(
+        saved->data(), static_cast<std::int64_t>(saved->size()), [saved](void*) {}, at::TensorOptions(at::kByte));
   }
-  void load(const py::bytes& saved, bool is_own) {
-    const std::string_view text(saved);
-    const py::gil_scoped_release released;
-    loop_->load(std::as_bytes(std::span(text.data(), text.size())), is_own);
+  // On any device.
+  void load(const at::Tensor& saved, bool is_own) {
+    const at::Tensor bytes = saved.to(at::kCPU, at::kByte).contiguous();
+    loop_->load(std::as_bytes(std::span(bytes.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(bytes.numel()))),
+                is_own);
   }
   py::list history() const {
     py::list rounds;
@@ -160,10 +159,12 @@ class TorchOuterLoop {
   std::unique_ptr<train::OuterLoop> loop_;
 };
 
-// The fields of each row, and the table.
-py::tuple plan(std::uint64_t parameters, int ranks, double step_seconds, double computing,
-               const std::pair<double, double>& rate_and_latency) {
-  const auto rows = train::plan_outer({.parameters = parameters,
+// The fields of each row, and the table. `model`: the number of parameters and their names; without names any number of
+// fragments may do.
+py::tuple plan(const std::pair<std::uint64_t, std::vector<std::string>>& model, int ranks, double step_seconds,
+               double computing, const std::pair<double, double>& rate_and_latency) {
+  const auto rows = train::plan_outer({.parameters = model.first,
+                                       .layers = train::count_layers(model.second),
                                        .ranks = ranks,
                                        .step_seconds = step_seconds,
                                        .computing = computing,
@@ -198,8 +199,8 @@ void bind_outer(py::module_& module) {
       .def("members", &TorchOuterLoop::members)
       .def("global_values", &TorchOuterLoop::global)
       .def("residual", &TorchOuterLoop::residual)
-      .def("save", &TorchOuterLoop::save)
-      .def("load", &TorchOuterLoop::load)
+      .def("save", &TorchOuterLoop::save, Released())
+      .def("load", &TorchOuterLoop::load, Released())
       .def("history", &TorchOuterLoop::history);
   module.def("plan_outer", &plan);
 }

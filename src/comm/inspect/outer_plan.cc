@@ -64,7 +64,9 @@ std::vector<OuterPlanRow> plan_outer(const OuterPlanOptions& options) {
     const Compression parsed = Compression::parse(compression);
     const plan::SelectionKey key = key_of(make_codec(parsed).take_or_throw().get(), elements);
     const plan::MachineModel links = links_of(options, parsed.to_string());
-    return plan::predict(key, plan::choose(key, layout, links), layout, links);
+    const Algorithm algorithm =
+        parsed.name() == "topk" ? Algorithm::one_shot : plan::choose(key, layout, links);  // as train/outer_loop.cc
+    return plan::predict(key, algorithm, layout, links);
   });
 }
 

@@ -23,8 +23,9 @@ constexpr std::uint64_t kMostDelay = 10;
 void find_every(OuterPlanRow& row, const OuterPlanOptions& options) {
   for (const std::uint64_t every : kEvery) {
     if (every < row.fragments) continue;
-    const auto hidden = static_cast<std::uint64_t>(std::ceil(row.round_seconds / options.step_seconds));
-    const std::uint64_t delay = std::min({hidden, every / row.fragments, kMostDelay});
+    const double hidden = std::ceil(row.round_seconds / options.step_seconds);  // may be larger than any integer
+    const std::uint64_t most = std::min(every / row.fragments, kMostDelay);
+    const auto delay = static_cast<std::uint64_t>(std::min(hidden, static_cast<double>(most)));
     const double waited = std::max(0.0, row.round_seconds - static_cast<double>(delay) * options.step_seconds);
     const double work = static_cast<double>(every) * options.step_seconds;
     const double computing = work / (work + static_cast<double>(row.fragments) * waited);
@@ -42,6 +43,7 @@ std::vector<OuterPlanRow> plan::outer_rows(const OuterPlanOptions& options, cons
   std::vector<OuterPlanRow> rows;
   for (const char* codec : kCodecs) {
     for (const std::uint64_t fragments : kFragments) {
+      if (options.layers > 0 && fragments > options.layers) continue;
       const CostEstimate price = price_of(codec, std::max<std::uint64_t>(options.parameters / fragments, 1));
       OuterPlanRow& row = rows.emplace_back();
       row.compression = codec;

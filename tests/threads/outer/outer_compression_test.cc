@@ -61,6 +61,20 @@ TEST_P(OuterCompression, without_a_delay_is_a_loop_of_blocking_calls_with_error_
   });
 }
 
+// Two ranks trained different halves of the values: none are left out of the sum, as a choice of half of it would do.
+TEST_P(OuterCompression, ranks_receive_what_each_of_the_others_has_chosen) {
+  expect_success(2, [](Communicator& comm) {
+    Values own(3 * 4096, 0.0F);
+    OuterLoop outer(comm, {OuterParameter::of("x", own)},
+                    {.every = 1, .compression = topk({.density = 0.5}), .optimizer = averaging()});
+    const std::size_t first = comm.rank() == 0 ? 0 : 1;
+    for (std::size_t i = first; i < own.size(); i += 2) own[i] = comm.rank() == 0 ? 1.0F : 2.0F;
+    outer.step();
+    for (std::size_t i = 0; i < own.size(); ++i) ASSERT_EQ(own[i], i % 2 == 0 ? 0.5F : 1.0F) << "element " << i;
+    EXPECT_EQ(outer.residual(0), Values(own.size(), 0.0F));
+  });
+}
+
 // Samples times deltas are what is given; the global model moves by what has arrived, divided by all samples.
 TEST_P(OuterCompression, weighted_deltas_are_conserved) {
   expect_success(2, [](Communicator& comm) {

@@ -88,13 +88,18 @@ TEST_P(Outer, default_optimizer_is_sgd_with_nesterov_momentum) {
 
 // A rate of 1 without momentum: the global model moves by what has arrived.
 TEST_P(Outer, what_error_feedback_holds_back_and_what_was_sent_is_what_was_given) {
-  for (const bool is_bfloat16 : {false, true}) {
+  struct Case {
+    const char* compression;
+    bool is_bfloat16 = false;
+  };
+  for (const Case& each :
+       {Case{"int:bits=2"}, Case{"int:bits=2", true}, Case{"h4:bits=2"}, Case{"topk:density=0.05,values=int2"}}) {
     expect_success(2, [&](Communicator& comm) {
       std::vector<float> own(3000, 0.0F);
       OuterLoop outer(comm, {OuterParameter::of("x", own)},
                       {.every = 1,
-                       .compression = block_int({.bits = 2}),
-                       .bfloat16_residual = is_bfloat16,
+                       .compression = Compression::parse(each.compression),
+                       .bfloat16_residual = each.is_bfloat16,
                        .optimizer = averaging()});
       std::vector<double> given(own.size());
       for (int step = 0; step < 1000; ++step) {
@@ -113,7 +118,7 @@ TEST_P(Outer, what_error_feedback_holds_back_and_what_was_sent_is_what_was_given
       for (std::size_t i = 0; i < own.size(); ++i) {
         worst = std::max(worst, std::fabs(2 * static_cast<double>(own[i]) - owed[i] - given[i]));
       }
-      EXPECT_LT(worst, is_bfloat16 ? 2.0 : 2e-2);
+      EXPECT_LT(worst, each.is_bfloat16 ? 2.0 : 2e-2) << each.compression;
     });
   }
 }
@@ -162,6 +167,35 @@ TEST_P(Outer, deltas_count_by_samples_where_that_is_asked_for) {
       outer.step(comm.rank() == 0 ? 30 : 10);
     }
     EXPECT_FLOAT_EQ(own[0], (2.0F * 30 + 6.0F * 10) / 40);
+  });
+}
+
+// finish() ends the only round: the time does not pass.
+TEST_P(Outer, deltas_count_by_samples_where_ranks_synchronise_by_time) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> own(1, 0.0F);
+    OuterLoop outer(comm, {OuterParameter::of("x", own)},
+                    {.every_time = std::chrono::hours(1), .optimizer = averaging()});
+    const int steps = comm.rank() == 0 ? 1 : 3;
+    for (int step = 0; step < steps; ++step) {
+      own[0] += 1;
+      outer.step();
+    }
+    outer.finish();
+    EXPECT_FLOAT_EQ(own[0], (1.0F * 1 + 3.0F * 3) / 4);
+  });
+}
+
+TEST_P(Outer, samples_without_a_meaning_are_refused) {
+  expect_success(1, [](Communicator& comm) {
+    std::vector<float> own(1, 0.0F);
+    OuterLoop outer(comm, {OuterParameter::of("x", own)}, {.every = 2});
+    for (const double wrong : {-1.0, std::nan(""), HUGE_VAL}) {
+      const ErrorInfo error = error_of([&] { outer.step(wrong); });
+      EXPECT_EQ(error.kind, ErrorKind::invalid_argument);
+      EXPECT_NE(error.message.find("samples: give a number from 0"), std::string::npos) << error.message;
+    }
+    EXPECT_EQ(outer.steps(), 0U);
   });
 }
 

@@ -35,7 +35,8 @@ def test_table_is_that_of_the_program(arguments, flags):
 
 
 def test_rows_are_what_the_table_says():
-    plan = qccl.outer.plan(torch.nn.Linear(1 << 12, 1 << 8, bias=False), ranks=4, **LINE)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(1 << 9, 1 << 8, bias=False) for _ in range(8)))
+    plan = qccl.outer.plan(layers, ranks=4, **LINE)
     assert plan == qccl.outer.plan(1 << 20, ranks=4, **LINE)
     for row, line in zip(plan, str(plan).splitlines()[1:], strict=True):
         assert line.split()[:4] == [row.compression, str(row.fragments), str(row.every), str(row.delay)]
@@ -43,6 +44,14 @@ def test_rows_are_what_the_table_says():
         waited = max(0, row.round_seconds - 0.4 * row.delay)
         work = 0.4 * row.every
         assert 0.9 <= row.computing == pytest.approx(work / (work + row.fragments * waited))
+
+
+def test_a_model_has_no_rows_with_more_fragments_than_layers():
+    layers = torch.nn.Sequential(*(torch.nn.Linear(1 << 9, 1 << 9) for _ in range(5)))
+    layers[0].requires_grad_(False)
+    plan = qccl.outer.plan(layers, ranks=4, **LINE)
+    assert plan == [row for row in qccl.outer.plan(4 * ((1 << 18) + (1 << 9)), ranks=4, **LINE) if row.fragments <= 4]
+    assert {row.fragments for row in plan} == {1, 4}
 
 
 def test_ranks_are_those_of_the_default_group():
@@ -64,6 +73,7 @@ def test_ranks_are_those_of_the_default_group():
         ({"rate": "0mbit"}, "carries nothing"),
         ({"latency": "fast"}, "latency='fast' is not a number with us, ms, s"),
         ({"step_seconds": 0}, "more than 0 seconds"),
+        ({"step_seconds": float("nan")}, "more than 0 seconds"),
         ({"computing": 1.5}, "share of the time"),
         ({"ranks": 0}, "0 ranks"),
         ({"model": 0}, "no parameters"),

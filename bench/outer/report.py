@@ -77,5 +77,5 @@ def draw(results: dict[str, list[dict]], picture: Path) -> None:
     axes.set_xlabel(f"seconds after the warm-up, at {PICTURE_RATE.removesuffix('mbit')} Mbit/s")
     axes.set_ylabel("loss on held-out text")
     axes.grid(alpha=0.3, which="both")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower left")
     figure.savefig(picture, dpi=110)

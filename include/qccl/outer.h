@@ -149,7 +149,7 @@ class OuterLoop {
 
   // After each step of the inner optimizer, which took so many samples. Posts and ends rounds. Errors of collectives
   // are thrown unchanged, except losses with OuterOptions::go_on; the round then is still to be done. Throws
-  // invalid_argument, and counts no step, if the samples are negative or not a number.
+  // invalid_argument, and counts no step, if the samples are negative or not finite.
   void step(double samples = 1);
   // Ends the round in flight, waits until all ranks have called it, and synchronises every fragment: all ranks then
   // have the same model. A fragment that no rank has trained since its last round stays as it is. The loop can go on

@@ -30,7 +30,7 @@ struct OuterPlanOptions {
 struct OuterPlanRow {
   std::string compression;
   std::uint64_t fragments = 1;
-  std::uint64_t every = 0;  // H; 0: even 5000 is not enough, and the next fields are 0
+  std::uint64_t every = 0;  // H; 0: even 5000 is not enough, and the next three are 0
   std::uint64_t delay = 0;
   double computing = 0;
   double bytes_a_step = 0;   // sent by a rank

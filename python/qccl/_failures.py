@@ -58,13 +58,22 @@ def shrink(
     patience: a rank that is silent for so long is left out. None: QCCL_PEER_TIMEOUT, else 60 s.
     timeout: of this call. None: the group's.
 
-    Raises ValueError for `without` with this rank, or a rank that does not exist; DistBackendError if too few ranks are
-    left or the others went on without this one; DistNetworkError if a rank that lives has not called (call again).
+    Raises ValueError for another quorum, `without` with this rank, or a rank that does not exist; DistBackendError if
+    too few ranks are left or the others went on without this one; DistNetworkError if a rank that lives has not called
+    (call again).
     """
+    check_shrink_options(quorum, patience)
     target: Any = group or dist.group.WORLD
     backend = backend_of(group)
     successor, members = _C.shrink(backend, list(without), quorum == "any", _ms(patience), _ms(timeout))
     return _replace(target, successor, members)
+
+
+def check_shrink_options(quorum: str, patience: timedelta | None) -> None:
+    if quorum not in ("majority", "any"):
+        raise ValueError(f'quorum is "majority" or "any", not {quorum!r}')
+    if patience is not None and not isinstance(patience, timedelta):
+        raise TypeError(f"patience is a timedelta or None, not {patience!r}")
 
 
 def _ms(duration: timedelta | None) -> int | None:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from . import _C
 from ._api import backend_of
-from ._failures import shrink
+from ._failures import check_shrink_options, shrink
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 _Losses = (dist.DistNetworkError, dist.DistBackendError)
@@ -110,9 +110,10 @@ class OuterLoop:
     bfloat16_residual: keeps that in bfloat16: half of the memory.
     weighted: deltas count by the samples given to step(), instead of equally. None: if `every` is a time.
     outer_optimizer: makes the optimizer of the global model from parameters that it is given; None is SGD with a rate
-        of 0.7 and Nesterov momentum of 0.9. SGD without dampening and weight decay is computed by the library, which
-        reads its rate before each step: on all ranks, a scheduler of `outer.outer_optimizer` may change it. Others are
-        made once for each fragment, and `outer.outer_optimizer` is then None.
+        of 0.7 and Nesterov momentum of 0.9. SGD with one parameter group and without dampening, weight decay and
+        maximize is computed by the library, which reads its rate before each step: on all ranks, a scheduler of
+        `outer.outer_optimizer` may change it. Of others one is made for each fragment (and one, of zeros, to look at
+        its settings), and `outer.outer_optimizer` is then None.
     buffers: "average" averages persistent buffers of floating point, such as batch norm's statistics; "keep" leaves
         each rank its own.
     group: None is the default group.
@@ -149,6 +150,7 @@ class OuterLoop:
     ) -> None:
         if buffers not in ("average", "keep"):
             raise ValueError(f'buffers is "average" or "keep", not {buffers!r}')
+        check_shrink_options(quorum, patience)
         parts = _count("fragments", fragments, 1)
         if _C.check_compression(compression).startswith("int:bits=2,"):
             warnings.warn(f"{compression} holds back twice a delta; h4:bits=2 sends as many bytes", stacklevel=2)
@@ -162,7 +164,7 @@ class OuterLoop:
         self._shapes = [each.shape for _, each, _ in tensors]
         self._names = [name for name, _, _ in tensors]
         make = outer_optimizer or _default_optimizer
-        made = make([torch.nn.Parameter(torch.zeros(()).expand(each)) for each in shapes])
+        made = _made_by(make, [torch.nn.Parameter(torch.zeros(()).expand(each)) for each in shapes])
         as_sgd = _as_sgd(made)
         self.outer_optimizer = made if as_sgd else None
         made._opt_called = True  # type: ignore[attr-defined]  # else its schedulers warn: nobody calls its step()
@@ -188,7 +190,7 @@ class OuterLoop:
         Raises what torch.distributed raises: without `go_on` for lost ranks (then call regroup()), otherwise if too few
         ranks are left. Raises ValueError on all ranks if their outer optimizers' rates differed when the round began;
         with one rate, the next call begins it again. Raises ValueError, and counts no step, for samples that are
-        negative or not a number.
+        negative or not finite.
         """
         self._give_rate()
         self._drive(lambda: self._loop.step(samples))
@@ -318,11 +320,22 @@ def _default_optimizer(parameters: list[torch.nn.Parameter]) -> torch.optim.Opti
     return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
 
 
+def _made_by(make: OptimizerFactory, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    made = make(parameters)
+    taken = [id(each) for group in made.param_groups for each in group["params"]]
+    if sorted(taken) != sorted(map(id, parameters)):
+        raise ValueError(f"outer_optimizer took {len(taken)} of {len(parameters)} parameters: it must step all of them")
+    return made
+
+
 def _settings_of(optimizer: torch.optim.Optimizer) -> str:
     """Without what is off, which a release may lack."""
     kept = (int, float, str, tuple, list, torch.Tensor)
-    defaults = {name: value for name, value in optimizer.defaults.items() if isinstance(value, kept) and value}
-    return f"{type(optimizer).__name__} {sorted(defaults.items(), key=lambda each: each[0])}"
+    groups = [
+        sorted((name, value) for name, value in group.items() if name != "params" and isinstance(value, kept) and value)
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__name__} {groups}"
 
 
 def _as_sgd(optimizer: torch.optim.Optimizer) -> tuple[float, float, bool] | None:
@@ -352,7 +365,7 @@ class _FragmentOptimizers:
         if fragment not in self._made:
             parameters = [torch.nn.Parameter(each) for each in self._parts(fragment, values)]
             self._parameters[fragment] = parameters
-            self._made[fragment] = self._make(parameters)
+            self._made[fragment] = _made_by(self._make, parameters)
             if fragment in self._loaded:
                 state = torch.load(io.BytesIO(self._loaded.pop(fragment)), weights_only=True)
                 self._made[fragment].load_state_dict(state)

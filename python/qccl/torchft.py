@@ -58,8 +58,8 @@ class OuterLoop(_OuterLoop):
     and the number of steps. A round that fails is repeated by those that are left. The manager copies no checkpoints
     and counts no steps.
 
-    Takes the arguments of qccl.outer.OuterLoop except `group` and `go_on`; `every` is a number of steps, and all
-    replicas call finish() after the same number.
+    Takes the arguments of qccl.outer.OuterLoop except `group`, `go_on`, `quorum` and `patience`, which are the
+    manager's; `every` is a number of steps, and all replicas call finish() after the same number.
 
     Raises ValueError for wrong arguments, RuntimeError after the manager's `max_retries` failures in a row,
     TimeoutError if no quorum comes in its `quorum_timeout`.
@@ -68,6 +68,8 @@ class OuterLoop(_OuterLoop):
     def __init__(self, manager: Any, model: torch.nn.Module, *, every: SupportsIndex = 100, **arguments: Any) -> None:
         if isinstance(every, timedelta):
             raise ValueError("every is a number of steps: with a time, replicas would not meet in one quorum")
+        if of_manager := {"group", "go_on", "quorum", "patience"} & arguments.keys():
+            raise TypeError(f"the manager decides who takes part: leave out {', '.join(sorted(of_manager))}")
         self._manager = manager
         self._agreed_group: dist.ProcessGroup | None = None
         self._met = _UNKNOWN  # the last round for which replicas ask for no further quorum

@@ -148,8 +148,9 @@ void OuterLoop::State::forget_training() {
   lacks_state_ = false;
 }
 
-// To one taker as a message, so that the other ranks receive nothing that they have. To several in parts, each twice as
-// large as the last: the group learns the rate of a slow line from the first, and sends the others accordingly.
+// To one taker as a message, so that the other ranks receive nothing that they have. Otherwise by broadcasts of parts,
+// each twice as large as the last: the group learns the rate of a slow line from the first, and sends the others
+// accordingly.
 void OuterLoop::State::hand_over(std::span<std::byte> data, const OuterHandover& handover) {
   constexpr std::size_t kFirstPart = std::size_t{1} << 20;
   if (data.empty()) return;

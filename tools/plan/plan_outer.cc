@@ -14,9 +14,9 @@ namespace {
 constexpr const char* kOuterFooter =
     R"(For each codec and number of fragments the smallest H, steps between two rounds of a fragment, with which ranks
 compute for the share --computing of the time, and the delay, the steps in which a round is hidden. A round is an
-all_reduce of a fragment, priced as `qccl plan show` does. Of its time T a rank waits for max(0, T - delay steps);
-the delay is at most 10, for which training pays nothing that was measured (arXiv 2501.18512), and at most H /
-fragments. Data parallelism sends every gradient in each step, and hides none of it.
+all_reduce of a fragment, priced as `qccl plan show` does, with topk by one_shot. Of its time T a rank waits for
+max(0, T - delay steps); the delay is at most 10, for which training pays nothing that was measured (arXiv
+2501.18512), and at most H / fragments. Data parallelism sends every gradient in each step, and hides none of it.
 
 Not counted: the arithmetic of the outer step, and what encoding takes from the cores that compute.
 
@@ -52,10 +52,13 @@ std::optional<int> parse_flags(const std::vector<std::string>& arguments, OuterF
   return app.read(arguments);
 }
 
+plan::SelectionKey key_of(const PlanLayout& layout, std::uint64_t elements) {
+  return selection_key(layout, Collective::all_reduce, elements * sizeof(float));
+}
+
 plan::CostEstimate price_of(const PlanLayout& layout, std::uint64_t elements) {
-  const plan::SelectionKey key = selection_key(layout, Collective::all_reduce, elements * sizeof(float));
-  const Algorithm algorithm = layout.compression.name() == "topk" ? Algorithm::one_shot  // as an OuterLoop does
-                                                                  : plan::choose(key, layout.places(), layout.links());
+  const plan::SelectionKey key = key_of(layout, elements);
+  const Algorithm algorithm = plan::choose(key, layout.places(), layout.links());
   return plan::predict(key, algorithm, layout.places(), layout.links());
 }
 
@@ -64,7 +67,8 @@ std::string rows_of(const OuterFlags& flags) {
     PlanLayout layout = flags.layout;
     layout.compression_flag = compression;
     complete(layout, Collective::all_reduce);
-    return price_of(layout, elements);
+    if (layout.compression.name() != "topk") return price_of(layout, elements);
+    return plan::predict(key_of(layout, elements), Algorithm::one_shot, layout.places(), layout.links());
   });
   return to_text(rows);
 }

@@ -103,6 +103,40 @@ def test_an_optimizer_may_divide_the_parameters_into_groups():
     run_ranks(body, 2)
 
 
+@pytest.mark.parametrize("decays", [0.0, 0.1], ids=["by the library", "in Python"])
+def test_an_optimizer_that_leaves_parameters_out_is_refused(decays):
+    def body(rank):
+        with pytest.raises(ValueError, match="took 1 of 2 parameters"):
+            qccl.outer.OuterLoop(
+                torch.nn.Linear(3, 2), outer_optimizer=lambda p: torch.optim.SGD(p[:1], lr=1.0, weight_decay=decays)
+            )
+
+    run_ranks(body, 1)
+
+
+def test_groups_of_parameters_that_differ_between_ranks_are_refused():
+    def body(rank):
+        with pytest.raises(ValueError, match="other options.*optimizer"):
+            qccl.outer.OuterLoop(
+                torch.nn.Linear(3, 2),
+                outer_optimizer=lambda p: torch.optim.SGD(
+                    [{"params": p[:1]}, {"params": p[1:], "weight_decay": 0.1 * rank}], lr=1.0
+                ),
+            )
+
+    run_ranks(body, 2)
+
+
+def test_wrong_quorum_and_patience_are_refused_when_the_loop_is_made():
+    def body(rank):
+        with pytest.raises(ValueError, match="quorum is .*, not 'Any'"):
+            qccl.outer.OuterLoop(model_of([0]), quorum="Any")
+        with pytest.raises(TypeError, match="patience is a timedelta or None, not 5"):
+            qccl.outer.OuterLoop(model_of([0]), patience=5)
+
+    run_ranks(body, 1)
+
+
 def test_samples_without_a_meaning_are_refused():
     def body(rank):
         outer = qccl.outer.OuterLoop(model_of([0]), every=2)

@@ -208,3 +208,8 @@ def test_a_replica_that_joins_where_the_others_repeat_a_round_meets_them_in_the_
         assert outer.stats()[-1]["ranks"] == 3
 
     run_ranks(body, 4)
+
+
+def test_what_the_manager_decides_is_no_argument(outer_loop_class):
+    with pytest.raises(TypeError, match="the manager decides who takes part: leave out go_on, quorum"):
+        outer_loop_class(None, torch.nn.Linear(1, 1), go_on=True, quorum="any")

@@ -106,7 +106,8 @@ struct OuterOptions {
   std::size_t fragments = 1;
   std::uint64_t delay = 0;  // steps between a round's begin and the wait for its end, at most every / fragments: tau
   double blend = 0;         // share of the own model that a rank keeps at the end of a round, 0..1: alpha
-  // Of deltas. With topk each rank receives what every other one has chosen (Algorithm::one_shot), as in SparseLoCo.
+  // The codec of deltas. With topk, every rank receives every other rank's choice, as in SparseLoCo (round_algorithm()
+  // in outer_plan.h).
   Compression compression{};
   bool error_feedback = true;  // what compression left out of a delta is added to the next one
   double error_decay = 1;      // ... multiplied by this, 0..1

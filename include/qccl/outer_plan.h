@@ -11,6 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "qccl/compression.h"
+#include "qccl/types.h"
+
 namespace qccl::train {
 
 struct OuterPlanOptions {
@@ -37,9 +40,12 @@ struct OuterPlanRow {
   double round_seconds = 0;  // of a fragment
 };
 
-// Rows for the codecs that suit deltas, each with 1, 4 and 8 fragments. Rounds with topk are priced as one-shot, as an
-// OuterLoop makes them. Throws invalid_argument for options without a meaning: no parameters, ranks or rate, times that
-// are not above 0.
+// The algorithm of an OuterLoop's rounds: one_shot with topk, because a choice from the ranks' sum would leave out most
+// of what they have chosen; else automatic.
+Algorithm round_algorithm(const Compression& compression);
+
+// Rows for the codecs that suit deltas, each with 1, 4 and 8 fragments. Throws invalid_argument for options without a
+// meaning: no parameters, ranks or rate, times that are not above 0.
 std::vector<OuterPlanRow> plan_outer(const OuterPlanOptions& options);
 
 // A table with a line for each row.

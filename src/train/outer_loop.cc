@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/digest/digest.h"
+#include "qccl/outer_plan.h"
 #include "train/outer_state.h"
 
 namespace qccl::train {
@@ -17,6 +18,12 @@ bool is_loss(ErrorKind kind) {
 }
 
 }  // namespace
+
+void fail(const Communicator& group, ErrorKind kind, const std::string& what) {
+  throw Error({.kind = kind,
+               .message = fmt::format("QCCL rank {}, group '{}': outer loop: {}", group.rank(), group.name(), what),
+               .rank = group.rank()});
+}
 
 OuterParameter OuterParameter::of(std::string name, std::span<float> values) {
   return {.name = std::move(name),
@@ -48,11 +55,7 @@ OuterLoop::State::~State() {
 
 void OuterLoop::State::step(double samples) {
   if (!(samples >= 0) || std::isinf(samples)) {
-    throw Error(
-        {.kind = ErrorKind::invalid_argument,
-         .message = fmt::format("QCCL rank {}, group '{}': outer loop: a step of {} samples: give a number from 0",
-                                group_.rank(), group_.name(), samples),
-         .rank = group_.rank()});
+    fail(group_, ErrorKind::invalid_argument, fmt::format("a step of {} samples: give a number from 0", samples));
   }
   run_.journal.enter(run_.now());
   run_.count_step(samples);
@@ -176,8 +179,7 @@ void OuterLoop::State::post() {
   const std::size_t deltas = run_.model.is_averaging(flight.rate) ? 0 : fragment.deltas;
   send(deltas, fragment.global.size() - deltas);
   options.compression = run_.options.compression;
-  // A choice from the ranks' sum would leave out most of what they have chosen.
-  if (run_.options.compression.name() == "topk") options.algorithm = Algorithm::one_shot;
+  options.algorithm = round_algorithm(run_.options.compression);
   if (has_feedback) options.error_feedback = flight.feedback;
   send(0, deltas);
   flight.is_posted = true;
@@ -210,9 +212,7 @@ void OuterLoop::State::require_equal_ranks() {
     return;
   }
   run_.cancel_round();
-  throw Error({.kind = ErrorKind::invalid_argument,
-               .message = fmt::format("QCCL rank {}, group '{}': outer loop: {}", group_.rank(), group_.name(), what),
-               .rank = group_.rank()});
+  fail(group_, ErrorKind::invalid_argument, what);
 }
 
 void OuterLoop::State::end_round() {

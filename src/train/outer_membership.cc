@@ -40,11 +40,9 @@ std::uint64_t random_number() {
 void require_equal_settings(const std::vector<Standing>& standings, const Communicator& group) {
   for (std::size_t rank = 0; rank < standings.size(); ++rank) {
     if (standings[rank].settings == standings[0].settings) continue;
-    throw Error({.kind = ErrorKind::invalid_argument,
-                 .message = fmt::format("QCCL rank {}, group '{}': outer loop: rank {} has other options, parameters "
-                                        "(names, order, sizes) or another optimizer than rank 0",
-                                        group.rank(), group.name(), rank),
-                 .rank = group.rank()});
+    fail(group, ErrorKind::invalid_argument,
+         fmt::format("rank {} has other options, parameters (names, order, sizes) or another optimizer than rank 0",
+                     rank));
   }
 }
 
@@ -149,8 +147,8 @@ void OuterLoop::State::forget_training() {
 }
 
 // To one taker as a message, so that the other ranks receive nothing that they have. Otherwise by broadcasts of parts,
-// each twice as large as the last: the group learns the rate of a slow line from the first, and sends the others
-// accordingly.
+// each twice as large as the last: from the first ones the group learns the rate of a slow line, and with it the best
+// algorithm for the others.
 void OuterLoop::State::hand_over(std::span<std::byte> data, const OuterHandover& handover) {
   constexpr std::size_t kFirstPart = std::size_t{1} << 20;
   if (data.empty()) return;

@@ -46,12 +46,6 @@ class Reader {
 
 ConstBytes bytes_of(std::span<const float> values) { return std::as_bytes(values); }
 
-[[noreturn]] void fail(const Communicator& group, ErrorKind kind, const std::string& what) {
-  throw Error({.kind = kind,
-               .message = fmt::format("QCCL rank {}, group '{}': outer loop: {}", group.rank(), group.name(), what),
-               .rank = group.rank()});
-}
-
 void copy_floats(ConstBytes from, std::span<float> to) {
   if (!to.empty()) std::memcpy(to.data(), from.data(), to.size_bytes());
 }

@@ -12,6 +12,9 @@
 
 namespace qccl::train {
 
+// Throws an error that names the rank and the group.
+[[noreturn]] void fail(const Communicator& group, ErrorKind kind, const std::string& what);
+
 // When rounds begin and end. Rounds are numbered; round r is that of fragment r mod `fragments`.
 struct OuterSchedule {
   const OuterOptions& options;

@@ -67,8 +67,7 @@ std::string rows_of(const OuterFlags& flags) {
     PlanLayout layout = flags.layout;
     layout.compression_flag = compression;
     complete(layout, Collective::all_reduce);
-    if (layout.compression.name() != "topk") return price_of(layout, elements);
-    return plan::predict(key_of(layout, elements), Algorithm::one_shot, layout.places(), layout.links());
+    return plan::price_of_round(layout.compression, key_of(layout, elements), layout.places(), layout.links());
   });
   return to_text(rows);
 }

@@ -63,10 +63,7 @@ std::vector<OuterPlanRow> plan_outer(const OuterPlanOptions& options) {
   return plan::outer_rows(options, [&](const std::string& compression, std::uint64_t elements) {
     const Compression parsed = Compression::parse(compression);
     const plan::SelectionKey key = key_of(make_codec(parsed).take_or_throw().get(), elements);
-    const plan::MachineModel links = links_of(options, parsed.to_string());
-    const Algorithm algorithm =
-        parsed.name() == "topk" ? Algorithm::one_shot : plan::choose(key, layout, links);  // as train/outer_loop.cc
-    return plan::predict(key, algorithm, layout, links);
+    return plan::price_of_round(parsed, key, layout, links_of(options, parsed.to_string()));
   });
 }
 

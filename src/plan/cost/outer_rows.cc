@@ -39,6 +39,16 @@ void find_every(OuterPlanRow& row, const OuterPlanOptions& options) {
 
 }  // namespace
 
+Algorithm train::round_algorithm(const Compression& compression) {
+  return compression.name() == "topk" ? Algorithm::one_shot : Algorithm::automatic;
+}
+
+plan::CostEstimate plan::price_of_round(const Compression& compression, const SelectionKey& key, const Layout& layout,
+                                        const MachineModel& links) {
+  const Algorithm wanted = train::round_algorithm(compression);
+  return predict(key, wanted == Algorithm::automatic ? choose(key, layout, links) : wanted, layout, links);
+}
+
 std::vector<OuterPlanRow> plan::outer_rows(const OuterPlanOptions& options, const OuterPrice& price_of) {
   std::vector<OuterPlanRow> rows;
   for (const char* codec : kCodecs) {

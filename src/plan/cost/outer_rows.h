@@ -11,6 +11,10 @@ namespace qccl::plan {
 // The price of an all_reduce of so many float32 with the codec of this specification.
 using OuterPrice = std::function<CostEstimate(const std::string& compression, std::uint64_t elements)>;
 
+// The same with the algorithm of an OuterLoop's rounds, for a key of this codec.
+CostEstimate price_of_round(const Compression& compression, const SelectionKey& key, const Layout& layout,
+                            const MachineModel& links);
+
 // Uses the options' parameters, step_seconds and computing.
 std::vector<train::OuterPlanRow> outer_rows(const train::OuterPlanOptions& options, const OuterPrice& price_of);
 

@@ -4,8 +4,6 @@
 // between, or are computed again where the piece is too long for it.
 #pragma once
 
-#include <numeric>
-
 #include "kernels/device/codecs.h"
 #include "kernels/device/group.h"
 #include "kernels/device/slice_values.h"
@@ -24,7 +22,8 @@ struct BucketMemory {
 
 // Buckets of a piece: as many as fit, in whole bytes.
 constexpr std::uint32_t piece_buckets(std::uint32_t bucket) {
-  const std::uint32_t step = kOctet / std::gcd(bucket, std::uint32_t{kOctet});
+  const std::uint32_t power_of_two = bucket & (0u - bucket);  // the largest that divides the bucket
+  const std::uint32_t step = kOctet / lesser<std::uint32_t>(power_of_two, kOctet);
   const std::uint32_t fit = lesser(kMostBuckets, kKept / bucket);
   return greater(fit / step * step, step);
 }

@@ -62,13 +62,19 @@ function(qccl_build_images target)
     COMMAND ${fatbinary} --64 --compress-all --compress-mode=size --create=${folder}/cubins.fatbin ${images}
     DEPENDS ${cubins}
     VERBATIM)
+  # Tests run PTX on the CPU: the image's, and what the compiler makes for the newest architecture.
+  list(GET QCCL_EVERY_CUDA_ARCHITECTURE -1 newest)
+  set_property(GLOBAL PROPERTY QCCL_TESTED_PTX 75 ${newest})
+  foreach(architecture IN ITEMS 75 ${newest})
+    qccl_nvcc(${folder}/compute_${architecture}.ptx -ptx -arch=compute_${architecture})
+    add_custom_target(qccl_compute_${architecture} DEPENDS ${folder}/compute_${architecture}.ptx)
+  endforeach()
   # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is.
-  qccl_nvcc(${folder}/newest.ptx -ptx -arch=compute_75)
   add_custom_command(
     OUTPUT ${folder}/kernels.ptx
-    COMMAND sed "s/^\\.version .*/.version 7.0/" ${folder}/newest.ptx > ${folder}/kernels.ptx
+    COMMAND sed "s/^\\.version .*/.version 7.0/" ${folder}/compute_75.ptx > ${folder}/kernels.ptx
     COMMAND ${ptxas} -O0 -arch=sm_75 ${folder}/kernels.ptx -o ${folder}/checked.cubin
-    DEPENDS ${folder}/newest.ptx
+    DEPENDS ${folder}/compute_75.ptx
     VERBATIM)
   list(JOIN architectures ", " architectures)
   set(definitions "QCCL_CUBINS_FILE=\"${folder}/cubins.fatbin\"" "QCCL_PTX_FILE=\"${folder}/kernels.ptx\""

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/device/slice_oracle.h"
+#include "kernels/device/test_launcher.h"
 #include "kernels/reduce/reduce_reference.h"
 #include "kernels/test_values.h"
 
@@ -146,7 +147,7 @@ inline void expect_as_oracle(const JobCase& what) {
   SCOPED_TRACE(what.text());
   const JobMemory memory(what);
   const Written expected = by_reference([&] { return Oracle(memory.job()).run(); });
-  run_on_host(entry(memory.job()), &memory.job(), 1, what.groups);
+  launch_jobs(entry(memory.job()), &memory.job(), 1, what.groups);
   const Written written = memory.written();
   ASSERT_EQ(written.output, expected.output);
   ASSERT_EQ(bits_of(written.sum), bits_of(expected.sum));

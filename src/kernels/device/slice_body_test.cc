@@ -60,7 +60,7 @@ TEST_P(EveryType, a_copy_keeps_every_bit) {
     what.shift = shift;
     const JobMemory memory(what);
     ASSERT_EQ(entry(memory.job()), Entry::own_type);
-    run_on_host(Entry::own_type, &memory.job(), 1, 3);
+    launch_jobs(Entry::own_type, &memory.job(), 1, 3);
     const Written written = memory.written();
     const auto* const source = static_cast<const std::byte*>(memory.job().sources[0].data);
     const ByteVector expected(source, source + written.output.size());
@@ -239,7 +239,7 @@ TEST(RunJobs, groups_share_the_pieces_of_all_jobs_of_a_list) {
     std::vector<std::unique_ptr<JobMemory>> memories;
     std::vector<SliceJob> jobs;
     for (const JobCase& what : cases) jobs.push_back(memories.emplace_back(std::make_unique<JobMemory>(what))->job());
-    run_on_host(Entry::minmax, jobs.data(), static_cast<std::uint32_t>(jobs.size()), groups);
+    launch_jobs(Entry::minmax, jobs.data(), static_cast<std::uint32_t>(jobs.size()), groups);
     for (const auto& memory : memories) {
       EXPECT_TRUE(memory->written() == by_reference([&] { return Oracle(memory->job()).run(); })) << groups;
     }
@@ -257,13 +257,13 @@ TEST(RunJobs, targets_may_be_sources) {
     what.job.outputs_sent = true;
     what.job.format = {.kind = PayloadKind::block_int, .bits = 5, .bucket = bucket};
     const JobMemory apart(what);
-    run_on_host(Entry::block_int, &apart.job(), 1, 2);
+    launch_jobs(Entry::block_int, &apart.job(), 1, 2);
     FloatVector sum(what.job.count);
     std::memcpy(sum.data(), apart.job().sources[1].data, sum.size() * sizeof(float));
     SliceJob in_place = apart.job();
     in_place.sources[1].data = sum.data();
     in_place.sum = sum.data();
-    run_on_host(Entry::block_int, &in_place, 1, 3);
+    launch_jobs(Entry::block_int, &in_place, 1, 3);
     EXPECT_EQ(bits_of(sum), bits_of(apart.written().sum)) << bucket;
   }
 }

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/device/host_launcher.h"
+#include "kernels/device/slice_body.h"
 #include "kernels/device/slice_job.h"
 #include "kernels/every_simd.h"
 #include "kernels/reduce/reduce.h"

@@ -1,0 +1,64 @@
+// Memory as the lanes of a warp see it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/ptx/program.h"
+
+namespace qccl::ptx {
+
+// The device's memory and what it sees of the host's.
+class GlobalMemory {
+ public:
+  virtual ~GlobalMemory() = default;
+  // Where the bytes are. Throws Fault if a kernel may not touch them.
+  virtual std::byte* at(std::uint64_t address, std::size_t bytes, bool writes) = 0;
+};
+
+// Memory whose addresses are the host's, unchecked.
+class HostMemory : public GlobalMemory {
+ public:
+  std::byte* at(std::uint64_t address, std::size_t, bool) override { return reinterpret_cast<std::byte*>(address); }
+};
+
+// Memory that knows its size and which of its bytes were written.
+class TrackedMemory {
+ public:
+  TrackedMemory(const char* name, std::size_t bytes) : name_(name), bytes_(bytes), written_(bytes) {}
+
+  void forget() { std::fill(written_.begin(), written_.end(), 0); }
+
+  std::byte* at(std::uint64_t offset, std::size_t bytes, bool writes) {
+    if (offset > bytes_.size() || bytes > bytes_.size() - offset) {
+      throw Fault(place(offset, bytes) + " is outside of its " + std::to_string(bytes_.size()));
+    }
+    if (writes) {
+      std::memset(written_.data() + offset, 1, bytes);
+    } else if (std::memchr(written_.data() + offset, 0, bytes) != nullptr) {
+      throw Fault(place(offset, bytes) + " is read before anything is written there");
+    }
+    return bytes_.data() + offset;
+  }
+
+ private:
+  std::string place(std::uint64_t offset, std::size_t bytes) const {
+    return std::string(name_) + " memory [" + std::to_string(offset) + ", " + std::to_string(offset + bytes) + ")";
+  }
+
+  const char* name_;
+  std::vector<std::byte> bytes_;
+  std::vector<char> written_;
+};
+
+// Generic addresses of memory that is not global. No pointer of a process has these bits.
+inline constexpr std::uint64_t kWindowMask = 0xFFFF'0000'0000'0000;
+inline constexpr std::uint64_t kSharedWindow = 0x7A01'0000'0000'0000;
+inline constexpr std::uint64_t kLocalWindow = 0x7A02'0000'0000'0000;
+inline constexpr std::uint64_t kParameterWindow = 0x7A03'0000'0000'0000;
+
+}  // namespace qccl::ptx

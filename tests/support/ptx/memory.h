@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -37,10 +36,13 @@ class TrackedMemory {
     if (offset > bytes_.size() || bytes > bytes_.size() - offset) {
       throw Fault(place(offset, bytes) + " is outside of its " + std::to_string(bytes_.size()));
     }
+    char* const written = written_.data() + offset;
     if (writes) {
-      std::memset(written_.data() + offset, 1, bytes);
-    } else if (std::memchr(written_.data() + offset, 0, bytes) != nullptr) {
-      throw Fault(place(offset, bytes) + " is read before anything is written there");
+      for (std::size_t i = 0; i < bytes; ++i) written[i] = 1;
+    } else {
+      bool all = true;
+      for (std::size_t i = 0; i < bytes; ++i) all = all && written[i] != 0;
+      if (!all) throw Fault(place(offset, bytes) + " is read before anything is written there");
     }
     return bytes_.data() + offset;
   }

@@ -11,6 +11,8 @@ namespace {
 // More than any kernel takes for the slices of a test.
 constexpr std::uint64_t kMostInstructions = std::uint64_t{1} << 34;
 
+std::uint64_t count_of(Mask lanes) { return lanes == kAllLanes ? kLanes : static_cast<std::uint64_t>(std::popcount(lanes)); }
+
 void fill(std::byte* slot, const Constant& constant) {
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     const auto bytes = static_cast<std::size_t>(constant.bits / 8);
@@ -133,7 +135,7 @@ bool Warp::advance(std::size_t index) {
     lanes &= instruction.is_negated ? ~predicate : predicate;
   }
   if (instruction.flow == Flow::meet) return meet(index);
-  counts_.instructions += static_cast<std::uint64_t>(std::popcount(group.lanes));
+  counts_.instructions += count_of(group.lanes);
   if (++counts_.warp_instructions > kMostInstructions) fail("the kernel does not end", group.at);
   switch (instruction.flow) {
     case Flow::next:
@@ -222,7 +224,7 @@ bool Warp::meet(std::size_t index) {
   index = join_equals(index);
   Group& group = groups_[index];
   if (at<Mask>(instruction.members)[std::countr_zero(group.lanes)] != group.lanes) return false;
-  counts_.instructions += static_cast<std::uint64_t>(std::popcount(group.lanes));
+  counts_.instructions += count_of(group.lanes);
   ++counts_.warp_instructions;
   instruction.run(*this, instruction, group.lanes);
   group.waits = false;
@@ -242,7 +244,7 @@ std::uint64_t Warp::address(const Instruction& instruction, int lane) {
 std::byte* Warp::locate(const Instruction& instruction, int lane, std::size_t bytes, bool writes) {
   lane_ = lane;
   const std::uint64_t to = address(instruction, lane);
-  if (to % bytes != 0) {
+  if ((to & (bytes - 1)) != 0) {  // of a power of two bytes
     throw Fault("an access of " + std::to_string(bytes) + " bytes at address " + std::to_string(to) +
                 ", which is not aligned");
   }

@@ -170,12 +170,12 @@ Code Faults::next_result(const std::string& function) {
   return code;
 }
 
-CUmod_st* Modules::make_module(const void* image) {
+CUmod_st* Modules::make_module(const void* image, const std::shared_ptr<ptx::Module>& compiled) {
   const std::lock_guard lock(mutex_);
   auto made = std::make_unique<CUmod_st>();
   made->image = image;
   for (std::size_t i = 0; i < made->functions.size(); ++i) {
-    made->functions[i].entry = static_cast<kernels::device::Entry>(i);
+    made->functions[i] = {static_cast<kernels::device::Entry>(i), compiled};
   }
   CUmod_st* const handle = made.get();
   modules_[handle] = std::move(made);

@@ -15,6 +15,7 @@
 
 #include "device/fake/fake_cuda.h"
 #include "kernels/device/slice_job.h"
+#include "support/ptx/launch.h"
 
 // The driver's handles point to these.
 struct CUctx_st {
@@ -23,6 +24,7 @@ struct CUctx_st {
 
 struct CUfunc_st {
   qccl::kernels::device::Entry entry{};
+  std::shared_ptr<qccl::ptx::Module> compiled;  // null: the body on the host
 };
 
 struct CUmod_st {
@@ -118,7 +120,7 @@ class Faults {
 // Modules, and the version that decides which images the driver loads. Thread-safe.
 class Modules {
  public:
-  CUmod_st* make_module(const void* image);
+  CUmod_st* make_module(const void* image, const std::shared_ptr<ptx::Module>& compiled);
   bool is_alive(CUmod_st* module);
   bool destroy(CUmod_st* module);
   std::vector<const void*> loaded_images();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/fake/fake_driver.h"
+#include "device/fake/fake_ptx.h"
 #include "kernels/device/host_launcher.h"
 
 namespace qccl::device::fake {
@@ -56,13 +57,54 @@ class Translation {
   std::vector<std::shared_ptr<Allocation>> allocations_;
 };
 
-// In the stream's thread, where a device reads the jobs too. A device may run the jobs of a launch in any order; this
-// one begins with the last.
-void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blocks) {
-  Translation translation;
+struct Range {
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+
+  bool overlaps(const Range& other) const { return begin < other.begin + other.bytes && other.begin < begin + bytes; }
+};
+
+struct Uses {
+  std::vector<Range> read, written;
+
+  explicit Uses(const SliceJob& job) {
+    const std::size_t floats = std::size_t{job.count} * sizeof(float);
+    const auto add = [](std::vector<Range>& ranges, const void* memory, std::size_t bytes) {
+      if (memory != nullptr && bytes > 0) ranges.push_back({static_cast<const std::byte*>(memory), bytes});
+    };
+    for (std::size_t i = 0; i < job.source_count; ++i) add(read, job.sources[i].data, source_bytes(job, job.sources[i].kind));
+    add(read, job.residual, floats);
+    if (job.keeps_residual) add(written, job.residual, floats);
+    add(written, job.output, source_bytes(job, kernels::device::SourceKind::elements));
+    add(written, job.sum, floats);
+    for (std::size_t i = 0; i < job.payload_count; ++i) add(written, job.payloads[i], payload_bytes(job));
+  }
+
+  bool disturb(const Uses& other) const {
+    return std::ranges::any_of(written, [&](const Range& own) {
+      const auto overlaps = [&](const Range& each) { return own.overlaps(each); };
+      return std::ranges::any_of(other.read, overlaps) || std::ranges::any_of(other.written, overlaps);
+    });
+  }
+};
+
+// Jobs of one launch run at the same time.
+bool any_disturb(const std::vector<SliceJob>& jobs) {
+  const std::vector<Uses> uses(jobs.begin(), jobs.end());
+  for (std::size_t a = 0; a < uses.size(); ++a) {
+    for (std::size_t b = 0; b < uses.size(); ++b) {
+      if (a != b && uses[a].disturb(uses[b])) return true;
+    }
+  }
+  return false;
+}
+
+// A launch's jobs, whose memory is checked and translated. A device may run them in any order: they begin with the last.
+// Empty if something is wrong.
+std::vector<SliceJob> translated(Translation& translation, Entry entry, const SliceJob* jobs, unsigned int count) {
   if (!translation.translate(jobs, count * sizeof(SliceJob))) {
     static_cast<void>(driver().misuse("a kernel's jobs are not in memory of the device or pinned"));
-    return;
+    return {};
   }
   std::vector<SliceJob> copied(std::reverse_iterator(jobs + count), std::reverse_iterator(jobs));
   for (SliceJob& job : copied) {
@@ -70,9 +112,23 @@ void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blo
     if (!fits) static_cast<void>(driver().misuse("a job is launched on another kernel than its own"));
     const bool known = translation.translate(job);
     if (!known) static_cast<void>(driver().misuse("a job names memory that is not the device's or pinned"));
-    if (!fits || !known) return;
+    if (!fits || !known) return {};
   }
-  kernels::device::run_on_host(entry, copied.data(), count, blocks * kGroups);
+  if (any_disturb(copied)) static_cast<void>(driver().misuse("a job of a launch writes what another one of it uses"));
+  return copied;
+}
+
+// In the stream's thread, where a device reads the jobs too.
+void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blocks) {
+  Translation translation;
+  const std::vector<SliceJob> translated_jobs = translated(translation, entry, jobs, count);
+  kernels::device::run_on_host(entry, translated_jobs.data(), static_cast<std::uint32_t>(translated_jobs.size()),
+                               blocks * kGroups);
+}
+
+void run_compiled(Entry entry, const SliceJob* jobs, unsigned int count, const CompiledLaunch& launch) {
+  Translation checked;
+  if (count == 0 || !translated(checked, entry, jobs, count).empty()) launch.run();
 }
 
 }  // namespace
@@ -81,7 +137,10 @@ Code module_load_data(CUmod_st** module, const void* image) {
   int device = 0;
   if (const Code code = driver().begin("cuModuleLoadData", device); code != Code::success) return code;
   if (image == nullptr) return driver().misuse("cuModuleLoadData of no image");
-  *module = driver().make_module(image);
+  Code code = Code::success;
+  const std::shared_ptr<ptx::Module> compiled = compiled_module(image, code);
+  if (code != Code::success) return code;
+  *module = driver().make_module(image, compiled);
   return Code::success;
 }
 
@@ -111,8 +170,16 @@ Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y
                          block_y == 1 && block_z == 1 && shared_bytes == 0 && extra == nullptr;
   if (!has_shape) return driver().misuse("cuLaunchKernel of another shape than the kernels have");
   driver().count_launch();
-  stream->add([entry = function->entry, jobs = *static_cast<const SliceJob**>(parameters[0]),
-               count = *static_cast<unsigned int*>(parameters[1]), grid_x] { run(entry, jobs, count, grid_x); });
+  const auto* const jobs = *static_cast<const SliceJob**>(parameters[0]);
+  const unsigned int count = *static_cast<unsigned int*>(parameters[1]);
+  if (function->compiled == nullptr) {
+    stream->add([entry = function->entry, jobs, count, grid_x] { run(entry, jobs, count, grid_x); });
+    return Code::success;
+  }
+  const char* const name = kEntryNames[static_cast<std::size_t>(function->entry)];
+  const CompiledLaunch launch{function->compiled, name, function->compiled->parameters_of(name, parameters),
+                              {.blocks = grid_x, .threads = block_x}};
+  stream->add([entry = function->entry, jobs, count, launch] { run_compiled(entry, jobs, count, launch); });
   return Code::success;
 }
 

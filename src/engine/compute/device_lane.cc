@@ -40,7 +40,6 @@ void DeviceLane::begin() { tickets_.begin(call_.staged->jobs()); }
 void DeviceLane::begin_slice(std::uint64_t slice) {
   tickets_.begin_slice(slice);
   sum_ = memory_.job(slice, false);
-  sum_follows_ = false;
   has_payload_ = false;
 }
 
@@ -52,8 +51,7 @@ void DeviceLane::add_part(const Source& part) {
     const bool is_float = widens(job);
     if (is_float) job.sum = reinterpret_cast<float*>(sum);
     if (!is_float) job.output = sum;
-    add(job, sum_follows_);
-    sum_follows_ = true;
+    tickets_.add(job);
     sum_.source_count = 1;
     sum_.sources[0] = {.data = sum, .kind = is_float ? SourceKind::floats : SourceKind::elements};
   }
@@ -107,7 +105,7 @@ void DeviceLane::send_own(std::size_t index, std::span<const Bytes> frames) {
     job.outputs_sent = plan_.steps[index + 1].quantized && is_encoded_too;
   }
   job.moves = !is_encoded_too && !job.sources[0].is_scaled;
-  add(job, false);
+  tickets_.add(job);
 }
 
 // The sum so far, or the finished one together with the output that it leaves.
@@ -118,7 +116,7 @@ void DeviceLane::send_sum(std::size_t index, std::span<const Bytes> frames) {
   sum_.outputs_sent = is_result && is_encoded(sum_.format) && !step.raw;
   sum_.keeps_residual = sum_.residual != nullptr;
   if (is_result && sum_.op == ReduceOp::avg) sum_.residual_factor = static_cast<float>(call_.world);
-  add(sum_, sum_follows_);
+  tickets_.add(sum_);
 }
 
 ConstBytes DeviceLane::find_payload(std::uint64_t slice) const {
@@ -163,7 +161,7 @@ Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
   job.sources[job.source_count++] = part;
   job.output = memory_.output(slice());
   job.moves = !is_encoded;
-  add(job, false);
+  tickets_.add(job);
   return {};
 }
 
@@ -180,7 +178,7 @@ void DeviceLane::finish(std::size_t index) {
   sum_.finishes = true;
   sum_.divisor = sum_.op == ReduceOp::avg ? call_.world : 0;
   if (!plan_.scratch) sum_.output = memory_.output(slice());
-  if (index + 1 == plan_.steps.size()) add(sum_, sum_follows_);
+  if (index + 1 == plan_.steps.size()) tickets_.add(sum_);
 }
 
 void DeviceLane::copy_own(std::size_t index) {
@@ -193,7 +191,7 @@ void DeviceLane::copy_own(std::size_t index) {
   job.moves = !job.outputs_sent;
   if (job.moves && job.output == job.sources[0].data) return;
   job.random = memory_.random(slice(), call_.keys.input);
-  add(job, false);
+  tickets_.add(job);
 }
 
 }  // namespace qccl::engine

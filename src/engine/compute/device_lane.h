@@ -55,7 +55,6 @@ class DeviceLane {
   using Job = kernels::device::SliceJob;
 
   std::uint64_t slice() const { return tickets_.slice(); }
-  void add(const Job& job, bool follows) { tickets_.note_job(call_.staged->jobs().add(job, follows)); }
   void add_part(const kernels::device::Source& part);
   void send_own(std::size_t step, std::span<const Bytes> frames);
   void send_sum(std::size_t step, std::span<const Bytes> frames);
@@ -70,7 +69,6 @@ class DeviceLane {
   SliceTickets tickets_;
   Arrivals arrivals_;
   Job sum_{};                 // of the slice so far
-  bool sum_follows_ = false;  // a part of it was added by a job before
   bool has_payload_ = false;  // the slice, made or not
 };
 

@@ -18,7 +18,7 @@ class SliceTickets {
   explicit SliceTickets(std::size_t places) : slices_(places) {}
 
   // The jobs are those of the call that begins, and outlive it.
-  void begin(const DeviceJobs& jobs) {
+  void begin(DeviceJobs& jobs) {
     jobs_ = &jobs;
     std::ranges::fill(slices_, Slice{});
   }
@@ -26,8 +26,10 @@ class SliceTickets {
   void begin_slice(std::uint64_t slice) { slice_ = slice; }
   std::uint64_t slice() const { return slice_; }
 
-  // The slice that the lane is at has another job, and has a payload, made by its last job; a step sends that.
-  void note_job(DeviceJobs::Ticket job) { of(slice_).last = job; }
+  // Adds a job of the slice that the lane is at. It follows the slice's jobs that have not ended: it may overwrite what
+  // they read, or read what they write.
+  void add(const kernels::device::SliceJob& job) { of(slice_).last = jobs_->add(job, !has_ended(slice_)); }
+  // The slice has a payload, made by its last job; a step sends that.
   void note_payload() { of(slice_).payload = of(slice_).last; }
   void note_unsent() { ++of(slice_).unsent; }
   void note_sent(std::uint64_t slice) { --of(slice).unsent; }
@@ -51,7 +53,7 @@ class SliceTickets {
   const Slice& of(std::uint64_t slice) const { return slices_[slice % slices_.size()]; }
   bool has_ended(std::uint64_t slice) const { return jobs_->has_ended(of(slice).last); }
 
-  const DeviceJobs* jobs_ = nullptr;
+  DeviceJobs* jobs_ = nullptr;
   std::vector<Slice> slices_;
   std::uint64_t slice_ = 0;
 };

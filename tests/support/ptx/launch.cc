@@ -38,9 +38,10 @@ Counts Module::launch(const std::string& entry, const std::vector<std::vector<st
   std::unique_ptr<Warp> warp = take_warp();
   warp->counts() = {};
   try {
-    for (std::uint32_t block = 0; block < grid.blocks; ++block) {
+    for (std::uint32_t block = grid.blocks; block-- > 0;) {
       shared.forget();
-      for (std::uint32_t thread = 0; thread < grid.threads; thread += kLanes) {
+      for (std::uint32_t thread = grid.threads; thread > 0;) {
+        thread -= kLanes;
         warp->run(begin, parameters, {block, grid.blocks, thread, grid.threads}, grid.order, shared, global);
       }
     }

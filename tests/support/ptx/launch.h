@@ -31,7 +31,7 @@ class Module {
   // module has no such entry.
   std::vector<std::vector<std::byte>> parameters_of(const std::string& entry, void* const* values) const;
 
-  // Runs block after block and, in each, warp after warp. Throws Fault; what was written stays.
+  // Runs block after block and, in each, warp after warp, the last ones first: a device gives no order. Throws Fault; what was written stays.
   Counts launch(const std::string& entry, const std::vector<std::vector<std::byte>>& parameters, const Grid& grid,
                 GlobalMemory& global);
 

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "kernels/device/job_list.h"
 #include "kernels/device/test_launcher.h"
 
 namespace qccl::kernels::device {
@@ -17,10 +18,15 @@ ptx::Module& compiled_kernels() {
 
 ptx::Counts launch_compiled(Entry entry, const SliceJob* jobs, std::uint32_t count, const ptx::Grid& grid) {
   const char* const name = kEntryNames[static_cast<std::size_t>(entry)];
-  void* const values[] = {&jobs, &count};
   ptx::HostMemory memory;
   ptx::Module& kernels = compiled_kernels();
-  return kernels.launch(name, kernels.parameters_of(name, values), grid, memory);
+  ptx::Counts counts;
+  for (std::uint32_t begin = 0; begin < count; begin += kMostListed) {
+    JobList list = list_of(jobs + begin, lesser(count - begin, kMostListed));
+    void* const parameters[] = {&list};
+    counts += kernels.launch(name, kernels.parameters_of(name, parameters), grid, memory);
+  }
+  return counts;
 }
 
 void launch_jobs(Entry entry, const SliceJob* jobs, std::uint32_t count, std::uint32_t groups) {

@@ -14,6 +14,7 @@ namespace qccl::device::fake {
 namespace {
 
 using kernels::device::Entry;
+using kernels::device::JobList;
 using kernels::device::kEntryNames;
 using kernels::device::kGroups;
 using kernels::device::SliceJob;
@@ -101,12 +102,8 @@ bool any_disturb(const std::vector<SliceJob>& jobs) {
 
 // A launch's jobs, whose memory is checked and translated. A device may run them in any order: they begin with the last.
 // Empty if something is wrong.
-std::vector<SliceJob> translated(Translation& translation, Entry entry, const SliceJob* jobs, unsigned int count) {
-  if (!translation.translate(jobs, count * sizeof(SliceJob))) {
-    static_cast<void>(driver().misuse("a kernel's jobs are not in memory of the device or pinned"));
-    return {};
-  }
-  std::vector<SliceJob> copied(std::reverse_iterator(jobs + count), std::reverse_iterator(jobs));
+std::vector<SliceJob> translated(Translation& translation, Entry entry, const JobList& list) {
+  std::vector<SliceJob> copied(std::reverse_iterator(list.jobs + list.count), std::reverse_iterator(list.jobs));
   for (SliceJob& job : copied) {
     const bool fits = kernels::device::entry(job) == entry;
     if (!fits) static_cast<void>(driver().misuse("a job is launched on another kernel than its own"));
@@ -118,17 +115,16 @@ std::vector<SliceJob> translated(Translation& translation, Entry entry, const Sl
   return copied;
 }
 
-// In the stream's thread, where a device reads the jobs too.
-void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blocks) {
+// In the stream's thread.
+void run(Entry entry, const JobList& list, unsigned int blocks) {
   Translation translation;
-  const std::vector<SliceJob> translated_jobs = translated(translation, entry, jobs, count);
-  kernels::device::run_on_host(entry, translated_jobs.data(), static_cast<std::uint32_t>(translated_jobs.size()),
-                               blocks * kGroups);
+  const std::vector<SliceJob> jobs = translated(translation, entry, list);
+  kernels::device::run_on_host(entry, jobs.data(), static_cast<std::uint32_t>(jobs.size()), blocks * kGroups);
 }
 
-void run_compiled(Entry entry, const SliceJob* jobs, unsigned int count, const CompiledLaunch& launch) {
+void run_compiled(Entry entry, const JobList& list, const CompiledLaunch& launch) {
   Translation checked;
-  if (count == 0 || !translated(checked, entry, jobs, count).empty()) launch.run();
+  if (list.count == 0 || !translated(checked, entry, list).empty()) launch.run();
 }
 
 }  // namespace
@@ -170,16 +166,15 @@ Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y
                          block_y == 1 && block_z == 1 && shared_bytes == 0 && extra == nullptr;
   if (!has_shape) return driver().misuse("cuLaunchKernel of another shape than the kernels have");
   driver().count_launch();
-  const auto* const jobs = *static_cast<const SliceJob**>(parameters[0]);
-  const unsigned int count = *static_cast<unsigned int*>(parameters[1]);
+  const JobList list = *static_cast<const JobList*>(parameters[0]);
   if (function->compiled == nullptr) {
-    stream->add([entry = function->entry, jobs, count, grid_x] { run(entry, jobs, count, grid_x); });
+    stream->add([entry = function->entry, list, grid_x] { run(entry, list, grid_x); });
     return Code::success;
   }
   const char* const name = kEntryNames[static_cast<std::size_t>(function->entry)];
   const CompiledLaunch launch{function->compiled, name, function->compiled->parameters_of(name, parameters),
                               {.blocks = grid_x, .threads = block_x}};
-  stream->add([entry = function->entry, jobs, count, launch] { run_compiled(entry, jobs, count, launch); });
+  stream->add([entry = function->entry, list, launch] { run_compiled(entry, list, launch); });
   return Code::success;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/expect_failure.h"
 #include "device/fake/fake_cuda.h"
+#include "kernels/device/job_list.h"
 #include "kernels/minmax/minmax.h"
 
 namespace qccl::device {
@@ -73,6 +74,26 @@ TEST_F(KernelsTest, jobs_run_behind_the_work_of_their_stream_on_memory_of_the_de
   fake::read(stream_->handle(), values, output.data(), kCount * sizeof(float));
   EXPECT_EQ(output, decoded);
   fake::free(values);
+}
+
+TEST_F(KernelsTest, more_jobs_than_a_launch_takes_are_launched_in_several) {
+  constexpr std::uint32_t kCount = 2 * kernels::device::kMostListed + 3;
+  const auto kernels = load();
+  const auto pinned = PinnedMemory::allocate(*device_, kCount * sizeof(float)).take_or_throw();
+  auto* const values = reinterpret_cast<float*>(pinned->data());
+  std::vector<SliceJob> jobs(kCount);
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    values[i] = static_cast<float>(i);
+    jobs[i] = SliceJob{.count = 1, .source_count = 2};
+    jobs[i].sources[0].data = jobs[i].sources[1].data = values + i;
+    jobs[i].output = values + i;
+  }
+  const std::size_t before = fake::launches();
+  kernels->launch(*stream_, Entry::own_type, jobs, 2).take_or_throw();
+  jobs.assign(kCount, SliceJob{});
+  wait_for_stream();
+  EXPECT_EQ(fake::launches() - before, 3u);
+  for (std::uint32_t i = 0; i < kCount; ++i) EXPECT_EQ(values[i], 2 * static_cast<float>(i)) << i;
 }
 
 TEST_F(KernelsTest, launches_with_wrong_memory_or_kernels_are_misuses) {

@@ -16,10 +16,12 @@ struct BucketLane : Codec::Measure {
   Octets<float> held;
 };
 
+// Held buckets leave the room of loose ones to their codes.
 template <class Codec>
 struct BucketMemory {
-  alignas(16) std::byte codes[kPieceElements];
   LooseMemory<Codec> loose;
+
+  QCCL_HD std::byte* codes() { return reinterpret_cast<std::byte*>(loose.kept); }
 };
 
 // Copies from memory that is aligned to 16 bytes; `lane` is one of the group's.
@@ -144,13 +146,13 @@ class BucketProgram {
   }
 
   template <class Group>
-  QCCL_HD void write_codes(const Memory& memory, Group& group, std::uint32_t piece) const {
+  QCCL_HD void write_codes(Memory& memory, Group& group, std::uint32_t piece) const {
     const std::uint32_t begin = begin_of(piece), count = begin_of(std::uint64_t{piece} + 1) - begin;
     const std::uint32_t bytes = (count * static_cast<std::uint32_t>(codec_.bits()) + 7) / 8;
     group.each([&](int lane, Lane&) {
       for (int i = 0; i < job_.payload_count; ++i) {
         std::byte* const to = job_.payloads[i] + codec_.codes_offset() + code_offset(begin, codec_.bits());
-        copy_codes(to, memory.codes, bytes, static_cast<std::uint32_t>(lane));
+        copy_codes(to, memory.codes(), bytes, static_cast<std::uint32_t>(lane));
       }
     });
   }
@@ -175,7 +177,7 @@ class BucketProgram {
       if (needs_sent_) sent.of[k] = codec_.values(quantizer, codes);
       words[k] = packed(codes, codec_.bits());
     }
-    store_words(memory.codes + code_offset(runs.first - begin_of(piece), codec_.bits()), codec_.bits(), runs, words);
+    store_words(memory.codes() + code_offset(runs.first - begin_of(piece), codec_.bits()), codec_.bits(), runs, words);
     if (job_.keeps_residual) write_residual(job_, runs, own.held, sent);
     if (job_.outputs_sent) own.held = sent;
   }

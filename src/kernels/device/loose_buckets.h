@@ -1,5 +1,6 @@
-// Encodes the buckets that no team of lanes can hold in registers: long ones, and those that are not whole octets. They
-// are read twice, first to be measured, then to be quantized. Rare, and therefore a function of its own.
+// Encodes the buckets that no team of lanes can hold in registers: long ones, and those that are not whole octets. Their
+// sums wait in the group's memory between being measured and being quantized; those of a long piece are computed twice.
+// Rare, and therefore a function of its own.
 #pragma once
 
 #include "kernels/device/codecs.h"
@@ -13,6 +14,7 @@ inline constexpr std::uint32_t kBlockOctets = 512;  // sign's sums are joined af
 
 template <class Codec>
 struct LooseMemory {
+  alignas(16) float kept[kPieceElements];  // the sums, unless the piece is longer
   typename Codec::Header headers[kMostBuckets];
   typename Codec::Quantizer quantizers[kMostBuckets];
 };
@@ -59,6 +61,10 @@ class LooseEncoder {
     return first + (static_cast<std::uint32_t>(lane) >> lanes_log2_);
   }
 
+  QCCL_HD bool keeps() const { return end_ - begin_ <= kPieceElements; }
+  QCCL_HD Run in_piece(Run run) const { return {run.first - begin_, run.count}; }
+  QCCL_HD Octet<float> sum_of(Run run) const { return loose_sum(codec_, job_, run).of[0]; }
+
   // Measures the buckets from `first` on, one by each team.
   QCCL_HD void measure(std::uint32_t first) {
     group_.each([&](int, Measure& own) { codec_.begin(own); });
@@ -81,7 +87,7 @@ class LooseEncoder {
     });
   }
 
-  // Not before the parts were read twice: one of them may lie in the same memory.
+  // Not before the parts were read for the last time: one of them may lie in the same memory.
   QCCL_HD void write_headers() {
     group_.each([&](int lane, Measure&) {
       const std::uint32_t bucket = first_bucket_ + static_cast<std::uint32_t>(lane);
@@ -102,7 +108,9 @@ class LooseEncoder {
         for (std::uint32_t octet = block + (static_cast<std::uint32_t>(lane) & (lanes - 1)); octet < last;
              octet += lanes) {
           const Run run = octet_of(begin, end, octet);
-          take(own, loose_sum(codec_, job_, run).of[0], run.count);
+          const Octet<float> values = sum_of(run);
+          if (keeps()) store_octet(memory_.kept, in_piece(run), values);
+          take(own, values, run.count);
         }
       });
       codec_.end_block(group_, static_cast<int>(lanes));
@@ -110,7 +118,7 @@ class LooseEncoder {
   }
 
   QCCL_HD void quantize(Run run) {
-    Octets<float, 1> values = loose_sum(codec_, job_, run), sent{};
+    Octets<float, 1> values{keeps() ? load_octet<float>(memory_.kept, in_piece(run)) : sum_of(run)}, sent{};
     const Runs runs{run.first, 0, run.first + static_cast<std::uint32_t>(run.count)};
     Octet<std::uint32_t> random{}, codes{};
     if (job_.format.stochastic) random = random_octet(job_.random, job_.random.first_element + run.first);

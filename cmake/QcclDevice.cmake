@@ -4,9 +4,9 @@
 include(${CMAKE_CURRENT_LIST_DIR}/QcclNvcc.cmake)
 set(QCCL_DEVICE_KERNELS AUTO CACHE STRING "Build kernels for GPUs: ON, OFF, or AUTO: where CUDA's nvcc is found")
 set_property(CACHE QCCL_DEVICE_KERNELS PROPERTY STRINGS AUTO ON OFF)
-set(QCCL_CUDA_ARCHITECTURES 90 CACHE STRING "Architectures with machine code, or all; PTX serves the others")
-
-set(QCCL_EVERY_CUDA_ARCHITECTURE 75 80 86 89 90 100 120)
+include(${CMAKE_CURRENT_LIST_DIR}/QcclArchitectures.cmake)
+set(QCCL_CUDA_ARCHITECTURES 90 CACHE STRING
+    "Architectures with machine code: a list, all, or native for those of the GPUs here; PTX serves the others")
 
 # Bit for bit what the host computes: no fused operations, every one rounded to nearest, denormals are numbers. Calls of
 # functions that are not of the device, constexpr or not, are errors (20011 to 20015): with --expt-relaxed-constexpr the
@@ -51,10 +51,7 @@ function(qccl_build_images target)
   get_filename_component(tools ${tools} DIRECTORY)
   find_program(fatbinary fatbinary HINTS ${tools} REQUIRED NO_CACHE)  # the compiler's, also where that is another
   find_program(ptxas ptxas HINTS ${tools} REQUIRED NO_CACHE)
-  set(architectures ${QCCL_CUDA_ARCHITECTURES})
-  if(architectures STREQUAL "all")
-    set(architectures ${QCCL_EVERY_CUDA_ARCHITECTURE})
-  endif()
+  qccl_architectures("${QCCL_CUDA_ARCHITECTURES}" architectures)
   foreach(architecture IN LISTS architectures)
     set(cubin ${folder}/sm_${architecture}.cubin)
     qccl_nvcc(${cubin} -cubin -arch=sm_${architecture})

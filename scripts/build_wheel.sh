@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export QCCL_TORCH_HEADERS=$PWD/.torch-headers
+export QCCL_CUDA_ARCHITECTURES=all
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
 
 .venv/bin/python scripts/fetch_torch_headers.py "$QCCL_TORCH_HEADERS"

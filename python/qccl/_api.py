@@ -177,9 +177,9 @@ def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """The last operations of this rank's process groups that share connections with `group` (None: the default group).
 
     It has the format of torch's flight recorder: "pg_config", "pg_status" and "entries", an entry for each of the last
-    500 operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed".
-    The "#7" of an error is an entry's "qccl_seq_id", not its "collective_seq_id", which is c10d's. With
-    QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes the trace as JSON to PREFIX<rank>.json.
+    2000 operations, with its sequence number, shapes, times and state: "started", "completed" or "failed". The "#7" of
+    an error is an entry's "qccl_seq_id", not its "collective_seq_id", which is c10d's. With QCCL_TRACE_DUMP=PREFIX set,
+    the first failure of a group writes the trace to PREFIX<rank>, as torch's tool `torchfrtrace` reads it.
 
     Raises ValueError if this rank is not in the group or the group is not qccl's.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.distributed.constants import default_pg_timeout
 
-from . import _C
+from . import _C, _start
 from ._api import Options
 
 # How long the end of the process waits for operations still in flight.
@@ -19,6 +19,7 @@ _EXIT_LIMIT = timedelta(seconds=10)
 
 def create(backend_options: Any, pg_options: Any) -> Any:
     """The backend of torch's _DistributedBackendOptions. Collective over the group's ranks."""
+    _start.check_replaced()
     _close_at_end_of_process()
     options = _options_from(pg_options)
     timeout = options.timeout or _chosen(backend_options.timeout)
@@ -32,7 +33,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         error_feedback=options.error_feedback,
         all_gather_compression=options.all_gather_compression,
         may_gate=os.environ.get("QCCL_STREAM_ORDER") == "gate",
-        trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
+        trace_dump=_start.trace_dump(),
     )
     if getattr(backend_options, "enable_reconfigure", False):
         # Handles sort as the ranks do that their process groups begin with.
@@ -40,7 +41,10 @@ def create(backend_options: Any, pg_options: Any) -> Any:
     _default.note(backend_options, options)
     if (grown := _default.take_grown()) is not None:
         return _C.make_grown_backend(grown, spec)
-    return _C.make_backend(spec)
+    backend = _C.make_backend(spec)
+    if backend_options.group_rank == 0:
+        _start.announce(backend)
+    return backend
 
 
 class _Default:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from job import free_port
 from program import DEADLINE, PROGRAM, Job, environment, run, state_of
 
 PYTHON = (sys.executable, "-c")
@@ -68,6 +69,19 @@ def test_ranks_get_their_place_in_the_job():
     expected = [f"{rank} 3 {rank} 3 127.0.0.1 1" for rank in range(3)]
     assert sorted(result.stdout.splitlines()) == expected
     assert result.stderr == ""
+
+
+def test_ranks_get_the_values_that_torchrun_gives_them():
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR OMP_NUM_THREADS".split()
+    show = ("import os, sys; os.write(1, (' '.join(map(os.environ.get, sys.argv[1:])) + '\\n').encode())", *names)
+    ours = run("run", "-n", 3, "--", *PYTHON, *show)
+    master = ("--master-addr", "127.0.0.1", "--master-port", str(free_port()))
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", *master, "--no-python")
+    theirs = subprocess.run(
+        [*torchrun, *PYTHON, *show], env=environment(), capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert ours.returncode == theirs.returncode == 0, ours.stderr + theirs.stderr
+    assert sorted(ours.stdout.splitlines()) == sorted(theirs.stdout.splitlines())
 
 
 def test_omp_num_threads_is_kept_where_it_is_set():

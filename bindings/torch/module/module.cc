@@ -7,8 +7,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
+#include <set>
 #include <span>
 #include <string>
+#include <tuple>
 
 #include "backend/backend.h"
 #include "backend/reconfigurable.h"
@@ -169,6 +171,13 @@ qccl::Launch find_launch(std::optional<int> rank, std::optional<int> world, std:
 
 std::string describe(const BackendPointer& backend) { return own(backend).communicator().describe(); }
 
+// Ranks, hosts and compression.
+std::tuple<int, std::size_t, std::string> job_facts(const BackendPointer& backend) {
+  const Communicator& group = own(backend).communicator();
+  const std::vector<int> hosts = group.hosts();
+  return {group.size(), std::set(hosts.begin(), hosts.end()).size(), group.compression().to_string()};
+}
+
 void close_all(std::int64_t limit_ms) {
   constexpr std::chrono::milliseconds kStopLimit{2000};
   for (const auto& job : JobRegistry::instance().all()) job->close_all(std::chrono::milliseconds(limit_ms));
@@ -255,6 +264,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);
   module.def("describe", &describe, Released());
+  module.def("job_facts", &job_facts, Released());
   module.def(
       "trace", [](const BackendPointer& backend) { return own(backend).job().trace()->to_json(); }, Released());
   // torch 2.13 has no Python binding for it.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include "base/digest/digest.h"
@@ -241,7 +243,15 @@ constexpr Launcher kLaunchers[] = {
 std::span<const Launcher> launchers() { return kLaunchers; }
 
 std::optional<Variable> find_interface_filter(const EnvironmentLookup& lookup) {
-  return first_set(lookup, {"QCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"});
+  if (auto own = first_set(lookup, {"QCCL_SOCKET_IFNAME"})) return own;
+  std::string replaced = lookup("QCCL_REPLACE").value_or("");
+  std::ranges::transform(replaced, replaced.begin(), [](unsigned char c) { return std::tolower(c); });
+  auto gloos = first_set(lookup, {"GLOO_SOCKET_IFNAME"});
+  if (gloos && replaced.find("gloo") != std::string::npos) {
+    gloos->value.insert(0, "=");  // it lists whole names
+    return gloos;
+  }
+  return first_set(lookup, {"NCCL_SOCKET_IFNAME"});
 }
 
 std::optional<Variable> first_set(const EnvironmentLookup& lookup, const VariableNames& names) {

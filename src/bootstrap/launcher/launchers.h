@@ -23,7 +23,8 @@ struct Variable {
 // Variables with the same meaning; the first that is set counts. Null: no more.
 using VariableNames = std::array<const char*, 3>;
 std::optional<Variable> first_set(const EnvironmentLookup& lookup, const VariableNames& names);
-// The variable that says which interfaces this process may use: Membership::interface_filter.
+// The variable that says which interfaces this process may use: Membership::interface_filter. With QCCL in gloo's place
+// (QCCL_REPLACE) gloo's counts, in the filter's form.
 std::optional<Variable> find_interface_filter(const EnvironmentLookup& lookup);
 
 struct RankVariables {

@@ -376,5 +376,17 @@ TEST(Membership, nccls_variable_chooses_interfaces_where_qccls_is_not_set) {
   EXPECT_EQ(both.filter_source, "QCCL_SOCKET_IFNAME");
 }
 
+TEST(Membership, gloos_variable_chooses_interfaces_in_gloos_place) {
+  Variables variables{{"GLOO_SOCKET_IFNAME", "eth1,eth2"}, {"NCCL_SOCKET_IFNAME", "ib"}};
+  EXPECT_EQ(found(slurm(variables)).interface_filter, "ib");
+  variables["QCCL_REPLACE"] = "nccl";
+  EXPECT_EQ(found(slurm(variables)).interface_filter, "ib");
+  variables["QCCL_REPLACE"] = "nccl, Gloo";
+  EXPECT_EQ(found(slurm(variables)).interface_filter, "=eth1,eth2") << "it lists whole names";
+  EXPECT_EQ(found(slurm(variables)).filter_source, "GLOO_SOCKET_IFNAME");
+  variables["QCCL_SOCKET_IFNAME"] = "=lo";
+  EXPECT_EQ(found(slurm(variables)).interface_filter, "=lo");
+}
+
 }  // namespace
 }  // namespace qccl::bootstrap

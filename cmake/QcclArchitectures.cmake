@@ -1,0 +1,30 @@
+# The architectures of GPUs for which kernels can be compiled to machine code.
+set(QCCL_EVERY_CUDA_ARCHITECTURE 75 80 86 89 90 100 120)
+
+# qccl_architectures(WANTED RESULT): the list that WANTED means: itself, every architecture for "all", and for "native"
+# those of the machine's GPUs, as the driver's nvidia-smi names them, or 90 where there is none of these.
+function(qccl_architectures wanted result)
+  if(wanted STREQUAL "all")
+    set(wanted ${QCCL_EVERY_CUDA_ARCHITECTURE})
+  elseif(wanted STREQUAL "native")
+    set(found "")
+    find_program(smi nvidia-smi NO_CACHE)
+    if(smi)
+      execute_process(COMMAND ${smi} --query-gpu=compute_cap --format=csv,noheader
+                      OUTPUT_VARIABLE found ERROR_QUIET TIMEOUT 20)
+    endif()
+    string(REGEX MATCHALL "[0-9]+[.][0-9]" found "${found}")
+    list(TRANSFORM found REPLACE "[.]" "")
+    list(REMOVE_DUPLICATES found)
+    set(wanted "")
+    foreach(architecture IN LISTS found)
+      if(architecture IN_LIST QCCL_EVERY_CUDA_ARCHITECTURE)
+        list(APPEND wanted ${architecture})
+      endif()
+    endforeach()
+    if(NOT wanted)
+      set(wanted 90)
+    endif()
+  endif()
+  set(${result} ${wanted} PARENT_SCOPE)
+endfunction()

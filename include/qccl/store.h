@@ -46,8 +46,8 @@ class StoreServer {
 };
 
 // The store of a StoreServer, for InitOptions::store. Everything it does ends within the timeout from now on; unset:
-// QCCL_INIT_TIMEOUT, else 300 s. Throws Error: peer_lost if none of the addresses answers, invalid_argument for text
-// that is no address.
+// QCCL_INIT_TIMEOUT, else 300 s. Throws Error: peer_lost if all addresses refuse, or none answers within the timeout;
+// invalid_argument for text that is no address.
 std::shared_ptr<Store> connect_store(const std::string& address,
                                      std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 

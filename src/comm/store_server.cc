@@ -12,6 +12,7 @@
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "os/net/socket.h"
+#include "os/process.h"
 #include "qccl/store.h"
 #include "secure/key.h"
 
@@ -22,6 +23,7 @@ namespace {
 constexpr const char* kName = "served store";
 // An address that does not answer gives way to the next.
 constexpr Nanoseconds kConnectLimit = std::chrono::seconds(3);
+constexpr Nanoseconds kRetryDelay = std::chrono::milliseconds(250);
 
 Result<bootstrap::StoreSecrets> secrets() {
   QCCL_ASSIGN(auto key, secure::find_key(""));
@@ -49,18 +51,24 @@ struct Client {
   bootstrap::TcpStore store;
 };
 
-// The first that answers.
+// The first that answers. Tries again until the deadline unless all refuse: the way there may come later, but a store
+// that is gone does not.
 Result<bootstrap::DoorAddress> reach(const std::string& address, TimePoint deadline, const Clock& clock) {
   QCCL_ASSIGN(const auto places, bootstrap::parse_doors(address, "connect_store()"));
-  std::vector<std::string> reasons;
-  for (const bootstrap::DoorAddress& place : places) {
-    const TimePoint until = std::min(deadline, saturating_add(clock.now(), kConnectLimit));
-    auto socket = os::connect_tcp_once(place.host, place.port, until, clock);
-    if (socket) return place;
-    reasons.push_back(socket.error().message);
+  for (;; os::pause(kRetryDelay)) {
+    std::vector<std::string> reasons;
+    bool all_refused = true;
+    for (const bootstrap::DoorAddress& place : places) {
+      const TimePoint until = std::min(deadline, saturating_add(clock.now(), kConnectLimit));
+      auto socket = os::connect_tcp_once(place.host, place.port, until, clock);
+      if (socket) return place;
+      all_refused &= os::was_refused(socket.error());
+      reasons.push_back(socket.error().message);
+    }
+    if (!all_refused && clock.now() < deadline) continue;
+    return Failure(ErrorKind::peer_lost, fmt::format("no store answers; the process that served it may have ended: {}",
+                                                     fmt::join(reasons, "; ")));
   }
-  return Failure(ErrorKind::peer_lost, fmt::format("no store answers; the process that served it may have ended: {}",
-                                                   fmt::join(reasons, "; ")));
 }
 
 Result<std::shared_ptr<Store>> connect(const std::string& address, std::optional<std::chrono::milliseconds> timeout) {

@@ -25,6 +25,7 @@ struct Membership {
   int local_rank = -1;             // -1: unknown
   int local_world = 0;             // ranks on this host; 0: unknown
   std::string master_address{};    // name or number; empty: own store, single process, or one of the two below
+  bool has_own_store = false;      // the program's: master_address only hints at the interface to use, if it is there
   std::uint16_t master_port = 0;   // of the store
   std::string meeting_socket{};    // not empty: the store is at this abstract unix socket; all ranks are on one host
   int pmi_descriptor = -1;         // else: ranks learn address and port through the launcher (bootstrap/launcher/pmi.h)

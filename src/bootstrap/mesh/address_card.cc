@@ -44,6 +44,15 @@ Result<Addresses> filtered_addresses(const std::string& filter, const std::strin
                  fmt::format("{} is \"{}\" but no interface that is up passes it; up are: {}", source, filter, names));
 }
 
+// Empty: nothing says where the master is.
+Result<std::string> address_towards_master(const Membership& membership, TimePoint deadline, const Clock& clock) {
+  const std::string& master = membership.master_address;
+  if (master.empty()) return std::string();
+  if (!membership.has_own_store) return os::local_address_towards(master, deadline, clock);
+  auto hint = os::local_address_towards(master);
+  return hint ? *hint : std::string();
+}
+
 void visit(auto& fields, auto& card) {
   fields.integer(card.wire_version);
   fields.integer(card.transport);
@@ -109,13 +118,10 @@ Status check_card(const AddressCard& own, int rank, const AddressCard& other) {
   return {};
 }
 
-Result<Addresses> choose_addresses(const Membership& membership) {
+Result<Addresses> choose_addresses(const Membership& membership, TimePoint deadline, const Clock& clock) {
   const std::string& filter = membership.interface_filter;
   if (!filter.empty()) return filtered_addresses(filter, membership.filter_source);
-  std::string towards_master;
-  if (!membership.master_address.empty()) {
-    QCCL_ASSIGN(towards_master, os::local_address_towards(membership.master_address));
-  }
+  QCCL_ASSIGN(const std::string towards_master, address_towards_master(membership, deadline, clock));
   Addresses chosen;
   if (on_one_host(membership)) {
     chosen.listen_on = towards_master.empty() ? kLoopback : towards_master;
@@ -130,6 +136,10 @@ Result<Addresses> choose_addresses(const Membership& membership) {
   }
   if (chosen.published.empty()) chosen.published.push_back(kLoopback);
   return chosen;
+}
+
+Result<Addresses> choose_addresses(const Membership& membership) {
+  return choose_addresses(membership, TimePoint(), SteadyClock());
 }
 
 }  // namespace qccl::bootstrap

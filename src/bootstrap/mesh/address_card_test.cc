@@ -82,6 +82,23 @@ TEST(Addresses, between_hosts_exclude_loopback_if_there_is_another) {
   EXPECT_EQ(chosen.published.front().starts_with("127."), only_loopback);
 }
 
+TEST(Addresses, beside_the_programs_store_do_not_depend_on_the_master) {
+  for (const char* master : {"no-such-host.invalid", "localhost", ""}) {
+    const auto chosen =
+        choose_addresses({.world = 2, .master_address = master, .has_own_store = true}, kForever, SteadyClock());
+    ASSERT_TRUE(chosen.ok()) << master;
+    EXPECT_EQ(chosen.value().listen_on, "") << master;
+  }
+}
+
+TEST(Addresses, wait_for_the_master_until_the_deadline) {
+  const SteadyClock clock;
+  const TimePoint deadline = clock.now() + std::chrono::milliseconds(30);
+  expect_failure(choose_addresses({.world = 2, .master_address = "no-such-host.invalid"}, deadline, clock),
+                 ErrorKind::peer_lost, "no-such-host.invalid");
+  EXPECT_GE(clock.now(), deadline);
+}
+
 TEST(Addresses, with_a_filter_are_those_that_pass) {
   Membership membership{.world = 2, .interface_filter = "=lo", .filter_source = "NCCL_SOCKET_IFNAME"};
   const auto chosen = choose_addresses(membership).take_or_throw();

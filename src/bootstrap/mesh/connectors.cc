@@ -188,7 +188,7 @@ Status Dialler::begin(Dial& dial) {
 
 Status Dialler::begin_tcp(Dial& dial) {
   auto socket = os::begin_connect_tcp(dial.target.addresses[dial.address], dial.target.port);
-  if (!socket) return attempt_failed(dial, socket.error().message, socket.error().kind == ErrorKind::peer_lost);
+  if (!socket) return attempt_failed(dial, socket.error().message, os::was_refused(socket.error()));
   dial.connecting = std::move(*socket);
   dial.due = saturating_add(clock_.now(), kConnectLimit);
   return poller_.watch(dial.connecting.get(), token_of(dial.target), true);
@@ -202,7 +202,7 @@ Status Dialler::ready(std::uint64_t index, bool writable) {
   if (!dial.connecting.valid() || !writable) return {};
   const auto connected = os::end_connect_tcp(dial.connecting);
   if (connected.ok()) return shake_hands(dial, std::move(dial.connecting));
-  return attempt_failed(dial, connected.error().message, connected.error().kind == ErrorKind::peer_lost);
+  return attempt_failed(dial, connected.error().message, os::was_refused(connected.error()));
 }
 
 Status Dialler::shake_hands(Dial& dial, os::Fd socket) {

@@ -65,7 +65,7 @@ Result<OpenStore> open_at_address(const Opening& opening, Server server) {
     QCCL_TRY(check_guess(membership));
     std::string address;
     if (on_one_host(membership)) {
-      QCCL_ASSIGN(address, os::local_address_towards(membership.master_address));
+      QCCL_ASSIGN(address, os::local_address_towards(membership.master_address, opening.deadline, opening.clock));
     }
     if (server == nullptr) {
       QCCL_ASSIGN(server, start_server(address, membership, opening.secrets));

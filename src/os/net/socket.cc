@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "base/text.h"
+#include "os/net/addresses.h"
 #include "os/process.h"
 
 namespace qccl::os {
@@ -23,45 +24,6 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-constexpr Nanoseconds kSilenceBeforeNextAddress = std::chrono::seconds(3);
-constexpr Nanoseconds kFirstRetryDelay = std::chrono::milliseconds(5);
-constexpr Nanoseconds kLastRetryDelay = std::chrono::milliseconds(250);
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-Result<AddressList> resolve(const std::string& host, std::uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const char* name = host.empty() ? nullptr : host.c_str();
-  const int status = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &found);
-  AddressList list(found, &::freeaddrinfo);
-  if (status == 0) return list;
-  const int error = status == EAI_SYSTEM ? errno : 0;
-  Failure failure(ErrorKind::invalid_argument, fmt::format("can't find an address for \"{}\": {}", host,
-                                                           error != 0 ? error_text(error) : ::gai_strerror(status)));
-  failure.info().os_error = error;
-  return failure;
-}
-
-std::string numeric(const sockaddr* address, socklen_t bytes) {
-  char text[NI_MAXHOST];
-  if (::getnameinfo(address, bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) return {};
-  return text;
-}
-
-Result<std::string> source_address(const addrinfo& target) {
-  const Fd fd(::socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t bytes = sizeof(own);
-  if (!fd.valid() || ::connect(fd.get(), target.ai_addr, target.ai_addrlen) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
-    return os_failure("no route to " + numeric(target.ai_addr, target.ai_addrlen), errno);
-  }
-  return numeric(reinterpret_cast<const sockaddr*>(&own), bytes);
-}
 
 // A dual-stack socket if the kernel has IPv6; turning V6ONLY off makes it both.
 int open_listener(const addrinfo& address, bool both_families) {
@@ -76,54 +38,6 @@ int open_listener(const addrinfo& address, bool both_families) {
   ::close(fd);
   errno = error;
   return -1;
-}
-
-// Connected, or on the way; invalid and errno if it failed at once.
-Fd begin_connect(const addrinfo& address) {
-  Fd fd(::socket(address.ai_family, kStream, 0));
-  if (!fd.valid() || ::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
-  if (errno == EINPROGRESS || errno == EINTR) return fd;
-  const int error = errno;
-  fd.reset();
-  errno = error;
-  return fd;
-}
-
-int connect_error(const Fd& socket) {
-  int error = 0;
-  socklen_t bytes = sizeof(error);
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
-}
-
-struct Attempt {
-  Fd fd;          // valid: connected
-  int error = 0;  // 0: no answer by the deadline
-};
-
-Attempt connect_once(const addrinfo& address, TimePoint deadline, const Clock& clock) {
-  Fd fd = begin_connect(address);
-  if (!fd.valid()) return {Fd(), errno};
-  const auto ready = wait_ready(fd, Direction::write, deadline, clock);
-  if (!ready.ok()) return {Fd(), ready.error().os_error};
-  if (!ready.value()) return {};
-  const int error = connect_error(fd);
-  return {error == 0 ? std::move(fd) : Fd(), error};
-}
-
-Attempt connect_any(const addrinfo* addresses, TimePoint deadline, const Clock& clock) {
-  Attempt last;
-  for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
-    const bool is_last = address->ai_next == nullptr;
-    const TimePoint limit = is_last ? deadline : std::min(deadline, clock.now() + kSilenceBeforeNextAddress);
-    last = connect_once(*address, limit, clock);
-    if (last.fd.valid()) break;
-  }
-  return last;
-}
-
-bool may_come_up(int error) {
-  return error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH || error == ENETUNREACH ||
-         error == ETIMEDOUT || error == EHOSTDOWN || error == ECONNABORTED;
 }
 
 int poll_milliseconds(Nanoseconds left) {
@@ -147,7 +61,7 @@ Interface describe_interface(const ifaddrs& entry) {
   const bool ipv6 = entry.ifa_addr->sa_family == AF_INET6;
   const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
   return {.name = entry.ifa_name,
-          .address = numeric(entry.ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)),
+          .address = numeric_text(entry.ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)),
           .ipv6 = ipv6,
           .loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0,
           .link_local = ipv6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)};
@@ -160,7 +74,7 @@ std::string address_text(const std::string& host, std::uint16_t port) {
 }
 
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port) {
-  QCCL_ASSIGN(const auto found, resolve(address, port, AI_PASSIVE | (address.empty() ? 0 : AI_NUMERICHOST)));
+  QCCL_ASSIGN(const auto found, address.empty() ? any_address(port) : numeric_address(address, port));
   int error = EADDRNOTAVAIL;
   // For "every interface", tries IPv6 first, because its socket accepts both families.
   for (const int family : {AF_INET6, AF_INET}) {
@@ -200,7 +114,7 @@ std::string peer_address(const Fd& socket) {
   sockaddr_storage address{};
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t bytes = sizeof(address);
-  return ::getpeername(socket.get(), generic, &bytes) == 0 ? numeric(generic, bytes) : "";
+  return ::getpeername(socket.get(), generic, &bytes) == 0 ? numeric_text(generic, bytes) : "";
 }
 
 std::string network_of(const std::string& address) {
@@ -210,59 +124,6 @@ std::string network_of(const std::string& address) {
   std::fill(std::begin(bits.s6_addr) + 8, std::end(bits.s6_addr), std::uint8_t{0});
   char text[INET6_ADDRSTRLEN];
   return std::string(::inet_ntop(AF_INET6, &bits, text, sizeof(text))) + "/64";
-}
-
-Result<std::string> local_address_towards(const std::string& host) {
-  constexpr std::uint16_t kAnyPort = 9;  // connecting a datagram socket only asks the routing table
-  QCCL_ASSIGN(const auto found, resolve(host, kAnyPort, 0));
-  Result<std::string> last = Failure(ErrorKind::peer_lost, "no route to " + host);
-  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-    last = source_address(*entry);
-    if (last) return last;
-  }
-  return last;
-}
-
-Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock) {
-  const std::string what = "can't connect to " + address_text(host, port);
-  QCCL_ASSIGN(const auto found, resolve(host.empty() ? "localhost" : host, port, 0));
-  std::string last_reason = "no answer";
-  for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
-    Attempt attempt = connect_any(found.get(), deadline, clock);
-    if (attempt.fd.valid()) {
-      QCCL_TRY(set_no_delay(attempt.fd));
-      return std::move(attempt.fd);
-    }
-    if (attempt.error != 0 && !may_come_up(attempt.error)) return os_failure(what, attempt.error);
-    if (attempt.error != 0) last_reason = error_text(attempt.error);
-    const Nanoseconds left = deadline - clock.now();
-    if (left <= Nanoseconds::zero()) {
-      return Failure(ErrorKind::deadline_exceeded, what + " in time: " + last_reason);
-    }
-    pause(std::min(delay, left));
-  }
-}
-
-Result<Fd> connect_tcp_once(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock) {
-  const std::string what = "can't connect to " + address_text(host, port);
-  QCCL_ASSIGN(const auto found, resolve(host.empty() ? "localhost" : host, port, 0));
-  Attempt attempt = connect_any(found.get(), deadline, clock);
-  if (attempt.error != 0) return os_failure(what, attempt.error);
-  if (!attempt.fd.valid()) return Failure(ErrorKind::deadline_exceeded, what + " in time: no answer");
-  QCCL_TRY(set_no_delay(attempt.fd));
-  return std::move(attempt.fd);
-}
-
-Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
-  QCCL_ASSIGN(const auto found, resolve(address, port, AI_NUMERICHOST));
-  Fd fd = begin_connect(*found);
-  if (!fd.valid()) return os_failure("can't connect to " + address_text(address, port), errno);
-  return fd;
-}
-
-Status end_connect_tcp(const Fd& socket) {
-  const int error = connect_error(socket);
-  return error == 0 ? set_no_delay(socket) : os_failure("can't connect", error);
 }
 
 Result<std::optional<Fd>> accept_connection(const Fd& listener) {

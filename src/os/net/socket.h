@@ -27,6 +27,8 @@ namespace qccl::os {
 
 // "10.0.0.1:29500", "[fd00::1]:29500", for messages.
 std::string address_text(const std::string& host, std::uint16_t port);
+// "fd00::1" for "[fd00::1]", anything else as it is.
+std::string without_brackets(const std::string& host);
 
 // Listens on a numeric IPv4 or IPv6 address; empty means every interface, in both families if the machine has both.
 // Port 0 lets the system choose: see local_port(). InvalidArgument: no address; ResourceExhausted: the port is taken.
@@ -43,11 +45,12 @@ std::string peer_address(const Fd& socket);
 // a link, has only itself.
 std::string network_of(const std::string& address);
 
-// Connects to a name or a numeric address, trying each of its addresses. A refused or unreachable address is retried
-// until the deadline: its owner may not be up yet. DeadlineExceeded has the last reason. InvalidArgument: no such name.
+// Connects to a name or a numeric address (IPv6 also in brackets), trying each of its addresses. Retries until the
+// deadline, whatever an address answers, and looks the name up each time: its owner, its address or the route there may
+// come later. DeadlineExceeded has the last reasons; ResourceExhausted: this process can open no socket.
 Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock);
 
-// The same without retries: PeerLost if every address refuses or is unreachable.
+// The same without retries: PeerLost if the name has no address now, or every address refuses or is unreachable.
 Result<Fd> connect_tcp_once(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock);
 
 // Begins to connect to a numeric IPv4 or IPv6 address, without blocking. InvalidArgument for anything else; other
@@ -55,6 +58,10 @@ Result<Fd> connect_tcp_once(const std::string& host, std::uint16_t port, TimePoi
 Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port);
 // The result, once that socket is writable: connected, with TCP_NODELAY, or PeerLost (refused, unreachable, ...).
 Status end_connect_tcp(const Fd& socket);
+
+// Whether the host that was to be reached was there and refused: no process listens, or a firewall refuses. False for
+// what the network may still change, such as a missing route.
+bool was_refused(const ErrorInfo& failure);
 
 // The next connection waiting at a listener; empty if there is none.
 Result<std::optional<Fd>> accept_connection(const Fd& listener);
@@ -211,7 +218,9 @@ bool interface_matches(std::string_view filter, std::string_view name);
 // Addresses of interfaces that are up and pass the filter: IPv4 before IPv6, otherwise in the system's order.
 Result<std::vector<Interface>> list_interfaces(std::string_view filter);
 
-// The address from which this host would send to `host` (name or numeric); sends nothing.
+// The address from which this host would send to `host` (name or numeric); sends nothing. PeerLost: the name has no
+// address now, or there is no route. With a deadline, retries until then.
 Result<std::string> local_address_towards(const std::string& host);
+Result<std::string> local_address_towards(const std::string& host, TimePoint deadline, const Clock& clock);
 
 }  // namespace qccl::os

@@ -79,8 +79,39 @@ TEST(Socket, a_taken_port_is_resource_exhausted_and_named) {
 TEST(Socket, what_is_no_address_is_invalid_argument) {
   expect_failure(listen_tcp("no address", 0), ErrorKind::invalid_argument);
   expect_failure(begin_connect_tcp("localhost", 1), ErrorKind::invalid_argument);
-  expect_failure(connect_tcp("no-such-host.invalid", 1, soon(), steady), ErrorKind::invalid_argument,
+}
+
+TEST(Socket, a_name_without_an_address_is_looked_up_until_the_deadline) {
+  const TimePoint deadline = steady.now() + 30ms;
+  expect_failure(connect_tcp("no-such-host.invalid", 1, deadline, steady), ErrorKind::deadline_exceeded,
+                 "can't find an address for \"no-such-host.invalid\"");
+  EXPECT_GE(steady.now(), deadline);
+  expect_failure(connect_tcp_once("no-such-host.invalid", 1, soon(), steady), ErrorKind::peer_lost,
                  "no-such-host.invalid");
+}
+
+TEST(Socket, connects_to_addresses_in_every_form_that_people_write) {
+  const Fd listener = listen_tcp("", 0).take_or_throw();
+  const auto port = local_port(listener).take_or_throw();
+  std::vector<std::string> hosts = {"[::1]", "localhost.", "127.0.0.1."};
+  for (const Interface& interface : list_interfaces("").take_or_throw()) {
+    if (!interface.link_local) continue;
+    hosts.push_back(interface.address);  // with its zone
+    hosts.push_back("[" + interface.address + "]");
+  }
+  for (const std::string& host : hosts) {
+    EXPECT_TRUE(connect_tcp_once(host, port, soon(), steady).ok()) << host;
+    EXPECT_TRUE(local_address_towards(host).ok()) << host;
+  }
+  EXPECT_TRUE(listen_tcp("[::1]", 0).ok());
+}
+
+TEST(Socket, only_a_host_that_is_there_refuses) {
+  const Fd closed = reserve_tcp_port().take_or_throw();
+  const auto port = local_port(closed).take_or_throw();
+  EXPECT_TRUE(was_refused(connect_tcp_once("127.0.0.1", port, soon(), steady).error()));
+  EXPECT_FALSE(was_refused(connect_tcp_once("no-such-host.invalid", port, soon(), steady).error()));
+  EXPECT_FALSE(was_refused(os_failure("can't connect", ENETUNREACH).info()));
 }
 
 TEST(Socket, a_refused_connection_is_peer_lost_at_once) {
@@ -214,8 +245,11 @@ TEST(Interfaces, the_route_to_a_loopback_address_starts_there) {
   }
 }
 
-TEST(Interfaces, the_route_to_an_unknown_name_is_invalid_argument) {
-  expect_failure(local_address_towards("no-such-host.invalid"), ErrorKind::invalid_argument);
+TEST(Interfaces, the_route_to_an_unknown_name_may_come_later) {
+  expect_failure(local_address_towards("no-such-host.invalid"), ErrorKind::peer_lost);
+  const TimePoint deadline = steady.now() + 30ms;
+  expect_failure(local_address_towards("no-such-host.invalid", deadline, steady), ErrorKind::peer_lost);
+  EXPECT_GE(steady.now(), deadline);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec, con
 std::shared_ptr<WorkShare> share_of_group(const std::shared_ptr<SharedJob>& job, const Communicator& group,
                                           const GroupSpec& spec) {
   const std::size_t trace_group = job->trace()->add_group(spec.name, spec.global_ranks);
-  auto share = make_share(job, group, std::make_shared<CompletionOrder>(group.name()), trace_group);
+  auto share = make_share(job, group, std::make_shared<CallbackOrder>(group.name()), trace_group);
   share->may_gate = spec.may_gate;
   return share;
 }
@@ -69,7 +69,7 @@ TorchCall merged(std::vector<TorchCall> calls) {
 }  // namespace
 
 std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, const Communicator& group,
-                                      std::shared_ptr<CompletionOrder> order, std::size_t trace_group) {
+                                      std::shared_ptr<CallbackOrder> order, std::size_t trace_group) {
   auto share = std::make_shared<WorkShare>();
   share->order = std::move(order);
   share->pool = job->pool();
@@ -215,6 +215,17 @@ void set_stream(TorchCall& call, const Communicator& group, const WorkShare& sha
   call.is_gated = with_torch_errors([&] { return group.stream_order(device); }) == StreamOrder::gate;
 }
 
+// Returns the call's sequence (callback_order.h).
+std::string Backend::wait_for_turn(const TorchCall& call) const {
+  const std::chrono::milliseconds limit = call.options.timeout.value_or(share_->timeout.now());
+  if (auto sequence = CallbackOrder::wait_for_turn(limit)) return *std::move(sequence);
+  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + group_.name() + "': " +
+                                        call.title + " in a callback did not begin within " +
+                                        std::to_string(limit.count()) +
+                                        " ms: callbacks make their calls in the order in which they were added, and " +
+                                        "an earlier one has not returned");
+}
+
 Backend::WorkPointer Backend::start(TorchCall call) {
   if (auto ended = estimate(call)) return ended;
   if (auto part = coalesce(call)) return part;
@@ -223,10 +234,11 @@ Backend::WorkPointer Backend::start(TorchCall call) {
   const bool is_message = call.is_message();
   const bool asynchronous = call.is_asynchronous;
   const bool outlives_wait = asynchronous || call.ends_on_streams();
+  const std::string sequence = wait_for_turn(call);
   // Messages from callbacks use the group itself, so they match messages from the program.
-  const Communicator group = with_torch_errors([&] { return is_message ? group_ : groups_.for_this_thread(); });
+  const Communicator group = with_torch_errors([&] { return is_message ? group_ : groups_.of_sequence(sequence); });
   // A callback runs beside the program, so even a call it waits for counts as in flight.
-  const bool in_flight = outlives_wait || CompletionOrder::inside_callback();
+  const bool in_flight = outlives_wait || !sequence.empty();
   if (call.type == c10d::OpType::BARRIER) {
     call.earlier = unfinished_works();
     std::erase_if(call.earlier, [](const auto& work) { return c10d::isP2POp(work->retrieveOpType()); });

@@ -57,7 +57,7 @@ void set_stream(TorchCall& call, const Communicator& group, const WorkShare& sha
 // Of Works that end in `order` and are traced as the group's, with its time limit as it is now. Streams do not wait for
 // them.
 std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, const Communicator& group,
-                                      std::shared_ptr<CompletionOrder> order, std::size_t trace_group);
+                                      std::shared_ptr<CallbackOrder> order, std::size_t trace_group);
 
 class Backend final : public c10d::Backend {
  public:
@@ -229,6 +229,7 @@ class Backend final : public c10d::Backend {
   WorkPointer estimate(const TorchCall& call);
   WorkList unfinished_works();
   bool finish_operations(std::chrono::milliseconds limit);
+  std::string wait_for_turn(const TorchCall& call) const;
   WorkPointer start(TorchCall call);
   WorkPointer coalesce(TorchCall& call);
   ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
@@ -255,7 +256,7 @@ class Backend final : public c10d::Backend {
   std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
   std::optional<Coalescing> coalescing_;
   std::optional<Estimate> estimate_;
-  std::map<std::string, int> sparse_reductions_;  // count so far, by CompletionOrder::current_sequence()
+  std::map<std::string, int> sparse_reductions_;  // count so far, by CallbackOrder's sequence
   FeedbackByAddress feedback_by_address_;
 };
 

@@ -79,13 +79,14 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
 }
 
 Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const at::Tensor& tensor = only(tensors, "all_reduce");
+  TorchCall call = make_call(c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", tensors, {tensors}, options);
+  const std::string sequence = wait_for_turn(call);
   int number = 0;
   {
     const std::lock_guard lock(posting_);
-    number = sparse_reductions_[CompletionOrder::current_sequence()]++;
+    number = sparse_reductions_[sequence]++;
   }
-  const at::Tensor& tensor = only(tensors, "all_reduce");
-  TorchCall call = make_call(c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", tensors, {tensors}, options);
   if (const auto stream = call.stream()) open_device(group_, *stream);
   add_sparse_all_reduce({tensor, options.reduceOp, getRank(), getSize(), kReservedTags + number % (kReservedTags / 2)},
                         call);

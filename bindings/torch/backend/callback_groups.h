@@ -1,5 +1,5 @@
 // A process group's communicator and its twins. Collectives that callbacks of futures start run in a twin, one for each
-// CompletionOrder::current_sequence(). Ranks make a twin together, when such a callback starts its first collective.
+// sequence of a CallbackOrder. Ranks make a twin together, when such a callback starts its first collective.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +15,19 @@
 
 #include "qccl/communicator.h"
 #include "shared_job.h"
-#include "work/completion_order.h"
+#include "work/callback_order.h"
 
 namespace qccl::torch_binding {
 
-// Thread-safe. Only for_this_thread() and wait_until_made() wait for anything. Throws qccl::Error.
+// Thread-safe. Only of_sequence() and wait_until_made() wait for anything. Throws qccl::Error.
 class CallbackGroups {
  public:
   CallbackGroups(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec)
       : job_(std::move(job)), group_(std::move(group)), compression_(spec.compression), timeout_(spec.timeout) {}
 
-  // Returns the group, or its twin inside a callback. The first call inside a callback makes the twin, collective over
-  // the ranks.
-  Communicator for_this_thread() {
-    const std::string sequence = CompletionOrder::current_sequence();
+  // Returns the group, or its twin for the calls of callbacks. The first call for a sequence makes the twin, collective
+  // over the ranks.
+  Communicator of_sequence(const std::string& sequence) {
     if (sequence.empty()) return group_;
     std::optional<std::promise<Communicator>> making;
     Twin twin;

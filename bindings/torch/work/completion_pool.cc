@@ -20,7 +20,7 @@ struct CompletionPool::State {
   std::deque<Task> queue;
   int expected = 0;  // announced, not yet run
   int threads = 0;
-  int idle = 0;
+  int idle = 0;           // threads that wait for a task, or start
   bool closing = false;   // threads end when the queue is empty
   bool stopping = false;  // threads end now
 
@@ -48,7 +48,7 @@ void CompletionPool::expect() {
   {
     std::lock_guard lock(state_->mutex);
     first = state_->threads == 0 && !state_->stopping;
-    if (first) state_->threads = 1;
+    if (first) state_->threads = state_->idle = 1;
   }
   if (first) start_thread(state_);
   std::lock_guard lock(state_->mutex);
@@ -99,6 +99,7 @@ void CompletionPool::start_thread(const std::shared_ptr<State>& state) {
   } catch (const std::system_error&) {
     std::lock_guard lock(state->mutex);
     --state->threads;  // the existing threads carry on
+    --state->idle;
     if (state->threads == 0) throw;
   }
 }
@@ -107,19 +108,22 @@ void CompletionPool::work(const std::shared_ptr<State>& state) {
   pthread_setname_np(pthread_self(), "qccl-complete");
   std::unique_lock lock(state->mutex);
   while (true) {
-    ++state->idle;
     state->task_added.wait(lock, [&] { return state->stopping || state->closing || !state->queue.empty(); });
     --state->idle;
     if (state->stopping || state->queue.empty()) break;
     Task task = std::move(state->queue.front());
     state->queue.pop_front();
-    const bool reserve = state->idle == 0 && state->threads < kMaxThreads;
-    if (reserve) ++state->threads;
+    const bool reserve = state->idle == 0;
+    if (reserve) {
+      ++state->threads;
+      ++state->idle;
+    }
     lock.unlock();
     if (reserve) start_thread(state);
     task();
     task = nullptr;
     lock.lock();
+    ++state->idle;
     --state->expected;
     state->changed.notify_all();
   }

@@ -1,6 +1,6 @@
 // The threads that complete futures. A future's callbacks are the user's code: they may take the interpreter's lock and
 // wait for further collectives, so they never run on the library's progress thread, and no fixed number of threads is
-// enough. One idle thread is always in reserve while a callback runs, up to kMaxThreads.
+// enough. One idle thread is always in reserve while a callback runs.
 //
 // A pool belongs to one SharedJob. Its threads share the state, so a pool may be destroyed by one of
 // them. In a forked child the threads do not exist: there every call does nothing.
@@ -19,7 +19,6 @@ class CompletionPool {
   // Names the threads of a pool, whether or not it still exists; expired when none runs.
   using Threads = std::weak_ptr<State>;
   using Task = std::function<void()>;
-  static constexpr int kMaxThreads = 64;
 
   CompletionPool();
   // Lets queued tasks finish, without waiting for them.

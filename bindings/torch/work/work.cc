@@ -233,18 +233,23 @@ bool CollectiveWork::wait_for_results(SteadyClock::time_point deadline) {
   } catch (const std::exception&) {
     return false;
   }
-  complete();
+  end();
   return true;
 }
 
-// Call when the operations have ended: copies results to their tensors and frees the memory that
-// the library used, then completes the futures, whose callbacks run here. Does this once; returns
-// when all of it is done, except for callbacks that run in another thread.
+// Call the following two when the operations have ended. Each does its work once.
+
+// Copies results to their tensors and frees the memory that the library used.
+void CollectiveWork::end() {
+  if (has_results_ || !take_results()) return;
+  auto none = c10d::ErrorType::SUCCESS;
+  run_hooks(share_->first_error.compare_exchange_strong(none, end_.error) && end_.error != none);
+}
+
+// Then completes the futures, whose callbacks run here. Inside a callback it leaves them to the pool.
 void CollectiveWork::complete() {
-  if (!has_results_ && take_results()) {
-    auto none = c10d::ErrorType::SUCCESS;
-    run_hooks(share_->first_error.compare_exchange_strong(none, end_.error) && end_.error != none);
-  }
+  end();
+  if (CallbackOrder::inside_callback()) return;
   value_.complete([this](auto& future) { complete_value(future); });
   result_.complete([this](auto& future) { complete_result(future); });
 }
@@ -280,6 +285,8 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
   }
   if (!has_results_) operations_.wait(timeout);
   complete();
+  value_.wait();
+  result_.wait();
   if (end_.failure) std::rethrow_exception(end_.failure);
   synchronize();
   return true;

@@ -2,7 +2,11 @@
 // drops the Work.
 //
 // wait() drives the library's progress in the calling thread. The first thread that notices the end, a waiting thread
-// or one of the completion pool, completes the future. It does so before wait() returns or isCompleted() returns true.
+// or one of the completion pool, completes the future and runs its callbacks, before wait() returns. isCompleted() is
+// true once the future is complete.
+//
+// Inside a callback, wait() leaves the future to the pool and does not wait for its callbacks: their calls may come
+// after those of the callback that waits.
 //
 // Of a call that ends on streams (TorchCall::ends_on_streams()), wait() and the future only make streams wait. A
 // failure that comes later is known to exception() and the group.
@@ -17,13 +21,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
 
 #include "torch_release.h"
 #include "work/call_timeout.h"
-#include "work/completion_order.h"
+#include "work/callback_order.h"
 #include "work/completion_pool.h"
 #include "work/hooks.h"
 #include "work/operation_trace.h"
@@ -99,27 +104,38 @@ class LazyFuture {
     if (!future_) {
       future_ = c10::make_intrusive<Future>(type, std::move(devices));
       is_given_ = has_value || is_early;
+      is_called_back_ = is_given_;
       if (is_given_) complete(*future_);
     }
     return future_;
   }
 
-  // If the future was requested: completes it, or waits for the thread that does.
+  // If the future was requested and no thread completes it: does, which runs its callbacks.
   void complete(const Complete& complete) {
-    c10::intrusive_ptr<Future> future;
-    bool is_given = false;
-    {
-      const std::lock_guard lock(mutex_);
-      future = future_;
-      is_given = std::exchange(is_given_, true);
-    }
+    const auto future = to_be_completed();
     if (!future) return;
-    if (is_given) return future->wait();
     try {
       complete(*future);
     } catch (const std::exception&) {
       // A callback threw. The future has its value, and the callback's own future the error.
     }
+    is_called_back_ = true;
+    is_called_back_.notify_all();
+  }
+
+  // If the future was requested: waits until it is complete and, outside of callbacks, until its callbacks have
+  // returned.
+  void wait() {
+    c10::intrusive_ptr<Future> future;
+    bool is_own = false;
+    {
+      const std::lock_guard lock(mutex_);
+      future = future_;
+      is_own = giver_ == std::this_thread::get_id();
+    }
+    if (!future) return;
+    if (!is_own && !CallbackOrder::inside_callback()) is_called_back_.wait(false);
+    future->wait();
   }
 
   bool is_pending() {
@@ -128,14 +144,23 @@ class LazyFuture {
   }
 
  private:
-  std::mutex mutex_;  // held only briefly
+  c10::intrusive_ptr<Future> to_be_completed() {
+    const std::lock_guard lock(mutex_);
+    if (!future_ || std::exchange(is_given_, true)) return nullptr;
+    giver_ = std::this_thread::get_id();
+    return future_;
+  }
+
+  std::mutex mutex_;  // held only briefly; guards the members below
   c10::intrusive_ptr<Future> future_;
   bool is_given_ = false;  // or being given, by the thread that set this
+  std::thread::id giver_;
+  std::atomic<bool> is_called_back_ = false;  // the giver has run the callbacks
 };
 
 // The state that the works of one process group share.
 struct WorkShare {
-  std::shared_ptr<CompletionOrder> order;
+  std::shared_ptr<CallbackOrder> order;
   std::shared_ptr<CompletionPool> pool;
   std::shared_ptr<OperationTrace> trace;
   std::size_t trace_group = 0;
@@ -162,8 +187,8 @@ class CollectiveWork final : public c10d::Work {
   // For an asynchronous call, once: keeps the Work alive until its operations have ended, then
   // completes it from the pool.
   void complete_from_pool(bool may_post_later = true);
-  // Waits until outputs are final, whether or not the operations succeeded; does not wait for callbacks. Returns false
-  // if the deadline came first.
+  // Waits until outputs are final, whether or not the operations succeeded; runs no callbacks. Returns false if the
+  // deadline came first.
   bool wait_for_results(std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
   const std::shared_ptr<WorkShare>& share() const { return share_; }
 
@@ -184,6 +209,7 @@ class CollectiveWork final : public c10d::Work {
 
  private:
   void complete();
+  void end();
   bool take_results();
   void run_hooks(bool group_failed) const;
   void complete_value(c10::ivalue::Future& future) const;

@@ -90,22 +90,6 @@ class LeavesLast(qccl.torchft.ProcessGroupQCCL):
 process_group_test.NormalGlooMultiPgTest._create_pg = lambda backend: LeavesLast(timedelta(seconds=1))
 
 
-class InjectsFirst(torchft.process_group.FakeProcessGroupWrapper):
-    """The failure that it injects has happened when allreduce() returns. The callbacks that torchft's managers add run
-    at once or not at all (_set_future_callback() changes the variables that they read), and over QCCL a callback runs
-    at once only if the earlier ones have run."""
-
-    def allreduce(self, tensors, opts):
-        fails = self._future_error is not None
-        work = super().allreduce(tensors, opts)
-        while fails and self._future_error is not None:
-            work.get_future().then(lambda _: None).wait()
-        return work
-
-
-diloco_trainer.FakeProcessGroupWrapper = InjectsFirst
-
-
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     """QCCL's words among those that a test expects; no default group is left behind."""

@@ -95,41 +95,6 @@ def test_callback_on_a_complete_future_runs_at_once_in_the_calling_thread():
     run_ranks(body)
 
 
-def test_callback_on_a_complete_future_waits_for_earlier_ones_and_holds_up_nobody():
-    def body(rank):
-        other = dist.new_group(backend="gloo")
-        done = dist.all_reduce(torch.ones(10), async_op=True)
-        done.wait()
-        order, threads = [], []
-
-        def note(name):
-            def callback(future):
-                order.append(name)
-                threads.append(threading.get_ident())
-                tensor = torch.full((1,), float(len(order)))
-                dist.all_reduce(tensor)  # the same one on all ranks
-                return tensor.item()
-
-            return callback
-
-        if rank == 1:
-            dist.barrier(other)
-        late = dist.all_reduce(torch.ones(10), async_op=True)
-        first = late.get_future().then(note("first"))
-        if rank == 0:
-            second = done.get_future().then(note("second"))
-            assert not second.done()
-            dist.barrier(other)
-        else:
-            late.wait()
-            second = done.get_future().then(note("second"))
-        assert (first.wait(), second.wait()) == (2, 4) and order == ["first", "second"]
-        if rank == 0:
-            assert threading.get_ident() not in threads
-
-    run_ranks(body)
-
-
 def test_callback_that_runs_at_once_uses_collectives_beside_those_on_the_pool():
     def body(rank):
         def add(future):

@@ -98,7 +98,6 @@ ENDINGS = {
         future = work.get_future().then(lambda _: (ending.wait(), sum(range(3_000_000))))
         dist.barrier()  # a callback of a future that is done would run in this thread
         dist.send(torch.ones(10), peer)
-        work.wait()
         dist.destroy_process_group()
         atexit.register(ending.set)""",
     "with groups and tensors in globals": "group = dist.new_group(); dist.all_reduce(torch.ones(5), group=group)",

@@ -1,4 +1,4 @@
-// A fixture whose devices have kernels, whether or not some are built in: the fake driver has its own.
+// A fixture whose devices have kernels, whether or not some are built in: the fake driver takes any image.
 #pragma once
 
 #include <cstdio>
@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "device/kernel_images.h"
 #include "gpu/both_memories.h"
 
 namespace qccl::testing {
@@ -14,8 +15,10 @@ class DeviceLanes : public DeviceCalls {
  protected:
   void SetUp() override {
     DeviceCalls::SetUp();
-    std::ofstream(image_) << "an image";
-    setenv("QCCL_DEVICE_KERNELS", image_.c_str(), 1);
+    if (device::built_in_kernels().empty()) {
+      std::ofstream(image_) << "an image";
+      setenv("QCCL_DEVICE_KERNELS", image_.c_str(), 1);
+    }
     before_ = fake::launches();
     uses_before_ = fake::registered_uses();
   }

@@ -35,6 +35,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     packed = ROOT / "build-gpu"
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--formats", nargs="+", help="of the kernels; default: all")
+    parser.add_argument("--suites", nargs="+", help="of the tests; default: all")
+    parser.add_argument("--plant", metavar="FORMAT", help="change a byte of it, to see it found")
+    parser.add_argument("--patience", type=float, default=1, help="multiplies the limits of all steps")
     parser.add_argument("--seconds", type=float, default=540, help="of the whole; default 540")
     parser.add_argument("--out", type=Path, default=out, help="folder of the results; default $OUT")
     parser.add_argument("--build", type=Path, default=packed if packed.exists() else ROOT / "build",
@@ -122,6 +126,7 @@ class Contact:
         self.libraries = tempfile.TemporaryDirectory(prefix="qccl-lib-")
         self.runner = Runner(arguments.out, self.environment(), first_contact_table.text)
         self.formats: dict[str, list[str]] = {}  # the names of each one's kernels
+        self.lack_of_torch: str | None = None  # once asked
 
     def run(self) -> int:
         start = time.monotonic()
@@ -135,15 +140,25 @@ class Contact:
         print("\n" + first_contact_table.text(self.runner.results), end="")
         failed = [result for result in self.runner.results if result.outcome == FAILED]
         seconds = time.monotonic() - start
-        print(f"{f'FAILED: {len(failed)} steps' if failed else 'All bytes are equal.'} After {seconds:.0f} s. "
+        print(f"{f'FAILED: {len(failed)} steps' if failed else 'No step failed'}, after {seconds:.0f} s. "
               f"Results: {self.arguments.out}")  # fmt: skip
         return 1 if failed else 0
+
+    def ask(self, *command: object) -> str:
+        """What the command prints, if it ends."""
+        try:
+            words = [str(word) for word in command]
+            said = subprocess.run(words, env=self.runner.environment, capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return said.stdout
 
     def run_part(self, part: str, end: float) -> None:
         steps = PARTS[part](self)
         try:
             step = next(steps)
             while True:
+                step = replace(step, limit=step.limit * self.arguments.patience)
                 step = steps.send(self.runner.run(part, step, end))
         except StopIteration:
             pass
@@ -166,8 +181,10 @@ class Contact:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
+    # ---- parts
+
     def doctor(self) -> Steps:
-        sizes = ["--bytes", self.arguments.bytes, "--samples", self.arguments.samples]
+        sizes: list[object] = ["--bytes", self.arguments.bytes, "--samples", self.arguments.samples]
         yield self.kernel_step("calls of the driver", "calls of the driver", sizes, limit=15)
         yield Step("qccl doctor", [self.build / "qccl", "doctor"], 15)
         if smi := shutil.which("nvidia-smi"):
@@ -182,16 +199,15 @@ class Contact:
 
     def wanted_formats(self) -> list[str]:
         if not self.formats:
-            command = [str(self.kernels), "--list"]
-            said = subprocess.run(command, env=self.runner.environment, capture_output=True, text=True, check=True)
-            lines = [line.split("\t") for line in said.stdout.splitlines() if "\t" in line]
+            lines = [line.split("\t") for line in self.ask(self.kernels, "--list").splitlines() if "\t" in line]
             self.formats = {name: kernels.split() for name, kernels in lines}
         return [name for name in self.formats if name in (self.arguments.formats or self.formats)]
 
     def bytes(self) -> Steps:
-        sizes = ["--compare-only", "--elements", self.arguments.compared, "--slice", self.arguments.slice]
+        sizes: list[object] = ["--compare-only", "--elements", self.arguments.compared, "--slice", self.arguments.slice]
         for name in self.wanted_formats():
-            yield self.kernel_step(name, name, sizes, limit=20)
+            planted = ["--plant", name] if name == self.arguments.plant else []
+            yield self.kernel_step(name, name, sizes + planted, limit=20)
 
     def figures(self) -> Steps:
         sizes = ["--elements", self.arguments.elements, "--slice", self.arguments.slice]
@@ -225,12 +241,11 @@ class Contact:
 
     def tests(self) -> Steps:
         program = self.build / "tests" / "gpu_tests"
-        command = [str(program), "--gtest_list_tests"]
-        said = subprocess.run(command, env=self.runner.environment, capture_output=True, text=True)
-        suites = tests_of_suites(said.stdout)
+        suites = tests_of_suites(self.ask(program, "--gtest_list_tests"))
         if not suites:
-            self.runner.fail("tests", "gpu_tests", f"it lists no tests: {said.stderr.strip()}")
-        for suite, tests in suites.items():
+            self.runner.fail("tests", "gpu_tests", "it lists no tests")
+        for suite in self.arguments.suites or suites:
+            tests = suites[suite]
             whole = yield Step(suite, [program, f"--gtest_filter={suite}.*"], 60, reads=ends_of_tests)
             if whole.outcome != FAILED:
                 continue
@@ -263,13 +278,14 @@ class Contact:
 
     def lacks_torch(self, part: str) -> bool:
         """Says so as a result where torch sees no GPU; --rehearse does without one."""
-        script = "import torch; print(torch.cuda.is_available())"
-        said = subprocess.run([self.arguments.python, "-c", script], capture_output=True, text=True)
-        if said.stdout.strip() == "True" or (said.returncode == 0 and self.arguments.rehearse):
-            return False
-        why = "its torch sees no GPU" if said.returncode == 0 else "it has no torch"
-        self.runner.leave_out(part, "torch", f"{self.arguments.python}: {why}")
-        return True
+        if self.lack_of_torch is None:
+            said = self.ask(self.arguments.python, "-c", "import torch; print(torch.cuda.is_available())").strip()
+            serves = said == "True" or (said == "False" and self.arguments.rehearse)
+            why = "its torch sees no GPU" if said == "False" else "it has no torch"
+            self.lack_of_torch = "" if serves else f"{self.arguments.python}: {why}"
+        if self.lack_of_torch:
+            self.runner.leave_out(part, "all", self.lack_of_torch)
+        return self.lack_of_torch != ""
 
     def torch(self) -> Steps:
         if self.lacks_torch("torch"):

@@ -3,13 +3,13 @@
 from typing import Any
 
 from bench.comparison import size_name
-from bench.gpu.steps import LEFT_OUT, OK, Result
+from bench.gpu.steps import FAILED, LEFT_OUT, OK, Result
 
 PASSES = ("encode", "reduce", "decode")
 
 
 def text(results: list[Result]) -> str:
-    sections = [make(results) for make in (ends, tests_left_out, kernels, ranks, gates, training)]
+    sections = [make(results) for make in (endings, tests_left_out, kernels, ranks, gates, training)]
     return "\n".join(section for section in sections if section)
 
 
@@ -18,24 +18,21 @@ def of(results: list[Result], part: str) -> list[Result]:
     return [result for result in results if result.part == part and result.document]
 
 
-def ends(results: list[Result]) -> str:
+def endings(results: list[Result]) -> str:
     """A line for each part, and for each step that did not end well; one for all that were left out for one reason."""
     lines = []
     for part in dict.fromkeys(result.part for result in results):
         own = [result for result in results if result.part == part]
-        well = sum(result.outcome == OK for result in own)
-        lines.append(f"{part:12}{well} of {len(own)} ok, {sum(result.seconds for result in own):.1f} s")
-        lines += [f"  {result.outcome}: {result.name}: {result.why}" for result in own if is_failure(result)]
+        ends = [result.outcome for result in own]
+        counts = [f"{count} {outcome}" for outcome in (OK, FAILED, LEFT_OUT) if (count := ends.count(outcome))]
+        lines.append(f"{part:12}{', '.join(counts)}, {sum(result.seconds for result in own):.1f} s")
+        lines += [f"  {result.outcome}: {result.name}: {result.why}" for result in own if result.outcome == FAILED]
         left_out: dict[str, list[str]] = {}
         for result in own:
             if result.outcome == LEFT_OUT:
                 left_out.setdefault(result.why, []).append(result.name)
         lines += [f"  left out {why}: {', '.join(names)}" for why, names in left_out.items()]
     return "\n".join(lines) + "\n" if lines else ""
-
-
-def is_failure(result: Result) -> bool:
-    return result.outcome not in (OK, LEFT_OUT)
 
 
 def tests_left_out(results: list[Result]) -> str:

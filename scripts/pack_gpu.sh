@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# pack_gpu.sh [TORCH]: makes build-gpu/, all that `make gpu ARGS="--first-contact"` needs on a machine that has a GPU and
-# a torch with CUDA, but no network and no packages: stripped programs with kernels for sm_90, the Python package with
-# its extension for that torch and Python, and the shared libraries that such a machine may lack. At most 40 MiB.
+# pack_gpu.sh [TORCH]: makes build-gpu/, all that `make gpu ARGS="--first-contact"` needs on a machine that has a GPU
+# and a torch with CUDA, but no network and no packages: stripped programs with kernels for sm_90, the Python package
+# with its extension for that torch and Python, and shared libraries that such a machine may lack. At most 40 MiB.
 #
 #   scripts/pack_gpu.sh              for torch 2.11.0 and Python 3.12
 #   scripts/pack_gpu.sh 2.13.0       for another torch; PYTHON=python3.13 names another Python
@@ -17,8 +17,8 @@ programs=(qccl libqccl_nccl.so bench/gpu_kernels bench/gpu_ranks bench/gpu_gates
 targets=(qccl_program qccl_nccl gpu_kernels gpu_ranks gpu_gates gpu_tests gpu_nccl)
 
 has_headers() {
-  "$1" -c 'import pathlib, sys, sysconfig as s; sys.exit(not pathlib.Path(s.get_path("include"), "Python.h").exists())' \
-    2>/dev/null
+  local include
+  include=$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null) && [ -f "$include/Python.h" ]
 }
 
 # The interpreter to build for: PYTHON, or one of 3.12 in PATH or of pyenv's.
@@ -30,7 +30,7 @@ find_python() {
       return
     fi
   done
-  echo "There is no ${PYTHON:-python3.12} with headers: install one (python3.12-dev), or name one with PYTHON=" >&2
+  echo "There is no ${PYTHON:-python3.12} with headers: install one (its -dev package), or name one with PYTHON=" >&2
   return 1
 }
 
@@ -55,13 +55,13 @@ for program in "${programs[@]}"; do
 done
 mkdir -p $pack/nccl $pack/lib
 ln -s ../libqccl_nccl.so $pack/nccl/libnccl.so.2
-(cd build && libraries_of "${programs[@]}" packed/qccl/torch_*/_C*.so) | xargs cp --dereference --target-directory=$pack/lib
-
-mkdir -p "$pack/python/qccl/torch_${torch%.*}"
+suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+extension=qccl/torch_${torch%.*}/_C$suffix
+mkdir -p "$pack/python/$(dirname "$extension")"
 cp python/*.py $pack/python
 cp python/qccl/*.py $pack/python/qccl
-suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
-strip -o "$pack/python/qccl/torch_${torch%.*}/_C$suffix" "build/packed/qccl/torch_${torch%.*}/_C$suffix"
+strip -o "$pack/python/$extension" "build/packed/$extension"
+(cd build && libraries_of "${programs[@]}" "packed/$extension") | xargs cp --dereference --target-directory=$pack/lib
 .venv/bin/python scripts/link_python.py $pack/python
 
 bytes=$(du --bytes --summarize $pack | cut -f1)

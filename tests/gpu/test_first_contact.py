@@ -131,6 +131,17 @@ def test_the_pack_has_every_program_that_runs():
     assert set(used) - {"python", "lib", "nccl"} == set(packed)
 
 
+def test_libraries_that_the_machine_lacks_come_from_the_pack_and_no_others(tmp_path):
+    (tmp_path / "lib").mkdir()
+    for name in ("libc.so.6", "libqccl_nowhere.so.9"):
+        (tmp_path / "lib" / name).write_text("")
+    contact = script.Contact(script.parse_arguments(["--build", str(tmp_path), "--out", str(tmp_path / "out")]))
+    folder = Path(contact.runner.environment["LD_LIBRARY_PATH"].split(":")[0])
+    assert [(each.name, each.resolve().parent) for each in folder.iterdir()] == [
+        ("libqccl_nowhere.so.9", tmp_path / "lib")
+    ]
+
+
 # ---- the runner of steps
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Fetches the headers of each torch release that a wheel for all of them is built for.
+"""Fetches the headers of torch releases: of all that a wheel is built for, or of some.
 
-    fetch_torch_headers.py FOLDER    leaves FOLDER/2.11/include and so on, 40 MB each
+    fetch_torch_headers.py FOLDER            leaves FOLDER/2.11/include and so on, 40 MB each
+    fetch_torch_headers.py FOLDER 2.11.0     of that release alone
 
 pip fetches torch's wheel (about 500 MB), and all but its headers is deleted. What is there already is kept.
 """
@@ -21,11 +22,12 @@ VERSION_HEADER = Path("include", "torch", "headeronly", "version.h")
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
-    for number, release in enumerate(RELEASES, start=1):
+    releases = sys.argv[2:] or RELEASES
+    for number, release in enumerate(releases, start=1):
         target = folder / ".".join(release.split(".")[:2])
         if version_of(target) == release:
             continue
-        print(f"Fetching the headers of torch {release}, {number} of {len(RELEASES)} (once)", flush=True)
+        print(f"Fetching the headers of torch {release}, {number} of {len(releases)} (once)", flush=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as scratch:
             fetched = fetch(release, Path(scratch))
             shutil.rmtree(target, ignore_errors=True)

@@ -31,8 +31,8 @@ def figures(document: Document) -> dict[str, float]:
             row = kernels.get(place, {}).get(way, {})
             found.update({f"{place} {way} {name}": value for name, value in row.items()})
     for row in kernels.get("kernels", []):
-        for name in ("GBps", "GBps_16_blocks"):
-            found[f"{row['format']} {row['pass']} {name}"] = row[name]
+        rates = {name: value for name, value in row.items() if name.startswith("GBps")}
+        found.update({f"{row['format']} {row['pass']} {name}": value for name, value in rates.items()})
     for row in parts.get("ranks", {}).get("rows", []):
         what = f"{row['ranks']} ranks, {row['collective']} of {row['bytes']}, {row['compression']}"
         found[f"{what}, us"] = row["us"]
@@ -85,7 +85,7 @@ def parts_rows(document: Document, part: str) -> list[dict[str, Any]]:
 def highlights(document: Document) -> str:
     """How near kernels and calls come to what the hardware can do."""
     lines = []
-    jobs = document["parts"].get("kernels", {}).get("kernels", [])
+    jobs = [job for job in document["parts"].get("kernels", {}).get("kernels", []) if "share_of_copy" in job]
     if jobs:
         fast = sum(job["share_of_copy"] >= GOOD_SHARE for job in jobs)
         slowest = min(jobs, key=lambda job: job["share_of_copy"])

@@ -19,11 +19,13 @@ struct RunSettings {
   std::size_t slice_elements;
   unsigned threads;
   int samples;
-  double copy_GBps;    // bytes moved by a copy on the device: read and written
-  unsigned full_grid;  // blocks
+  double copy_GBps;              // bytes moved by a copy on the device: read and written
+  unsigned full_grid;            // blocks
+  std::vector<unsigned> blocks;  // beside the full grid; none: bytes are compared, and nothing is timed
 };
 
-inline constexpr unsigned kFewBlocks = 16;  // leaves the program its multiprocessors
+// The name of a rate with so many blocks.
+inline std::string rate_with(unsigned blocks) { return fmt::format("GBps_{}_blocks", blocks); }
 
 enum class Pass { encode, reduce, decode };
 inline constexpr Pass kPasses[] = {Pass::encode, Pass::reduce, Pass::decode};
@@ -47,7 +49,18 @@ class FormatRun {
         output_(gpu, slices_, raw_bytes()),
         jobs_(slices_) {}
 
-  // A row for each pass. `plants` changes a byte of the first.
+  // The names of the kernels of the passes.
+  static std::vector<std::string> kernels_of(const Format& format) {
+    std::vector<std::string> names;
+    for (const Pass pass : kPasses) {
+      slices::SliceJob job{.type = format.type, .moves = moves(pass, format)};
+      job.format = format.payload;
+      names.push_back(slices::kEntryNames[static_cast<std::size_t>(slices::entry(job))]);
+    }
+    return names;
+  }
+
+  // A row for each pass; without rates if bytes differ. `plants` changes a byte of the first.
   Json run(bool plants) {
     make_inputs();
     Json rows = Json::array();
@@ -56,6 +69,9 @@ class FormatRun {
   }
 
  private:
+  static bool moves(Pass pass, const Format& format) {
+    return pass != Pass::reduce && !slices::is_encoded(format.payload);
+  }
   std::size_t raw_bytes() const { return settings_.slice_elements * element_bytes(format_.type); }
   std::size_t full_payload_bytes() const { return slices::payload_bytes(shape(settings_.slice_elements)); }
   std::size_t count_of(std::size_t slice) const {
@@ -100,7 +116,7 @@ class FormatRun {
     job.outputs_sent = pass == Pass::reduce && slices::is_encoded(job.format);
     job.finishes = pass == Pass::reduce;
     job.divisor = pass == Pass::reduce && is_floating(format_.type) ? 3 : 0;
-    job.moves = pass != Pass::reduce && !slices::is_encoded(job.format);
+    job.moves = moves(pass, format_);
     if (pass == Pass::encode && format_.has_residual) {
       job.residual = reinterpret_cast<float*>(at(residual_, slice));
       job.sources[0].adds_residual = job.keeps_residual = true;
@@ -150,16 +166,22 @@ class FormatRun {
     const auto difference = differs(pass, plants);
     Json row = {{"format", format_.name}, {"pass", name_of(pass)}, {"equal", !difference.has_value()}};
     if (difference) row["difference"] = difference->text();
+    if (!difference && !settings_.blocks.empty()) time(pass, row);
+    return row;
+  }
+
+  void time(Pass pass, Json& row) {
     const auto moved = static_cast<double>(bytes_moved(pass));
     const auto rate = [&](unsigned blocks) {
       return moved / 1e9 / gpu_.seconds(settings_.samples, [&] { launch(blocks); });
     };
     const double full = rate(settings_.full_grid);
     row["GBps"] = rounded(full);
-    row["GBps_16_blocks"] = rounded(rate(kFewBlocks));
+    for (const unsigned blocks : settings_.blocks) {
+      row[rate_with(blocks)] = rounded(blocks == settings_.full_grid ? full : rate(blocks));
+    }
     row["share_of_copy"] = rounded(full / settings_.copy_GBps);
     if (format_.has_residual) sent_.upload();  // each launch has sent another residual
-    return row;
   }
 
   Gpu& gpu_;

@@ -1,7 +1,7 @@
 // Streams that wait at gates, where a driver may let them wait for ever: one case a process, which `make gpu` gives a
 // time limit.
 //
-//   build/bench/gpu_gates CASE [--json FILE]
+//   build/bench/gpu_gates CASE [--streams N] [--json FILE]
 //
 // Two ranks are threads that share the GPU. Where the library finds that gates don't work, its calls block the host,
 // and the case runs with those.
@@ -25,7 +25,6 @@ namespace qccl::bench::gpu {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int kStreams = 64;  // more than a GPU has queues
 constexpr std::size_t kCount = 1000;
 constexpr std::size_t kBytes = kCount * sizeof(float);
 
@@ -64,7 +63,7 @@ struct Lane {
 // One case, run by each rank.
 class Case {
  public:
-  explicit Case(device::Runtime& runtime) : runtime_(runtime) {}
+  Case(device::Runtime& runtime, std::size_t streams) : runtime_(runtime), streams_(streams) {}
 
   void run(const std::function<void(Case&, Communicator&, Gpu&)>& body) {
     testing::ThreadJobOptions options;
@@ -84,7 +83,7 @@ class Case {
   void on_streams(Communicator& comm, Gpu& gpu) {
     constexpr int kRounds = 5;
     std::vector<std::unique_ptr<Lane>> lanes;
-    while (lanes.size() < kStreams) lanes.push_back(std::make_unique<Lane>(gpu));
+    while (lanes.size() < streams_) lanes.push_back(std::make_unique<Lane>(gpu));
     for (const auto& each : lanes) each->write(1);
     float sum = 1;
     for (int round = 0; round < kRounds; ++round, sum *= kRanks) {
@@ -153,6 +152,7 @@ class Case {
 
  private:
   device::Runtime& runtime_;
+  const std::size_t streams_;
   std::latch tried_{kRanks};
   std::latch posted_{1};
   std::latch ended_{1};
@@ -183,8 +183,15 @@ const std::map<std::string, void (*)()>& ways_to_leave() {
   return *kWays;
 }
 
-int run(device::Runtime& runtime, const std::string& name, const std::string& json) {
-  auto* const own = new Case(runtime);  // its ranks may still run when the process ends
+struct Settings {
+  std::string name;
+  std::size_t streams = 64;  // more than a GPU has queues
+  std::string json;
+};
+
+int run(device::Runtime& runtime, const Settings& settings) {
+  const std::string& name = settings.name;
+  auto* const own = new Case(runtime, settings.streams);  // its ranks may still run when the process ends
   const auto way = ways_to_leave().find(name);
   if (way != ways_to_leave().end()) {
     std::thread([own] { own->run(&Case::waiting); }).detach();
@@ -192,7 +199,7 @@ int run(device::Runtime& runtime, const std::string& name, const std::string& js
   } else {
     own->run(cases().at(name));
   }
-  write_json(json, own->document());
+  write_json(settings.json, own->document());
   if (way != ways_to_leave().end()) way->second();
   return kEqual;
 }
@@ -201,16 +208,19 @@ int start(int argc, char** argv) {
   std::vector<std::string> names;
   for (const auto& each : cases()) names.push_back(each.first);
   for (const auto& each : ways_to_leave()) names.push_back(each.first);
-  std::string name, json;
+  Settings settings;
   CLI::App app("Streams that wait at gates: one case, which a driver may let wait for ever.");
-  app.add_option("CASE", name, "What happens meanwhile")->required()->check(CLI::IsMember(names));
-  app.add_option("--json", json, "Write to this file whether streams wait or the host does");
+  app.add_option("CASE", settings.name, "What happens meanwhile")->required()->check(CLI::IsMember(names));
+  app.add_option("--streams", settings.streams, "That wait at once, of each rank, in the cases streams and free")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--json", settings.json, "Write to this file whether streams wait or the host does");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kEqual : kWrongFlags;
   }
-  return with_driver("gpu_gates", [&](device::Runtime& runtime) { return run(runtime, name, json); });
+  return with_driver("gpu_gates", [&](device::Runtime& runtime) { return run(runtime, settings); });
 }
 
 }  // namespace

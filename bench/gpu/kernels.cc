@@ -1,6 +1,7 @@
 // A GPU's kernels, copies and calls of the driver: bytes against the host's, and their speed.
 //
 //   build/bench/gpu_kernels [--elements N] [--bytes N] [--samples N] [--json FILE]
+//   build/bench/gpu_kernels --case minmax:bits=4 --blocks 16 132     one format; --list prints all cases
 //
 // `make gpu` runs it (scripts/run_gpu.py); docs/gpu.md says what each figure means.
 #include <CLI/CLI.hpp>
@@ -18,10 +19,18 @@ struct Settings {
   std::size_t slice_elements = 128 * 1024;
   std::size_t bytes = std::size_t{256} << 20;
   int samples = 5;
+  std::vector<std::string> cases;    // all, if none is named
+  std::vector<unsigned> blocks{16};  // leaves the program its multiprocessors
+  bool compares_only = false;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   std::string plant;
   std::string json;
 };
+
+// Cases beside the formats.
+constexpr const char kPinned[] = "pinned memory";
+constexpr const char kCalls[] = "calls of the driver";
+constexpr const char kRegistration[] = "registered shared memory";
 
 // The fake driver (src/device/fake) takes any image, and runs the kernels' bodies on the host.
 constexpr const char kNoImage[] = "none";
@@ -45,10 +54,10 @@ class Program {
   }
 
   int run() {
-    measure_copies();
-    measure_pinned();
-    measure_calls();
-    try_registration();
+    if (!settings_.compares_only) measure_copies();
+    if (is_wanted(kPinned)) measure_pinned();
+    if (is_wanted(kCalls) && !settings_.compares_only) measure_calls();
+    if (is_wanted(kRegistration)) try_registration();
     run_formats();
     document_["equal"] = equal_;
     write_json(settings_.json, document_);
@@ -56,6 +65,11 @@ class Program {
   }
 
  private:
+  bool is_wanted(const std::string& name) const {
+    const auto& cases = settings_.cases;
+    return cases.empty() || std::find(cases.begin(), cases.end(), name) != cases.end();
+  }
+
   unsigned full_grid() const { return 8u * static_cast<unsigned>(gpu_.traits().multiprocessors); }
 
   void must_be_equal(bool is_equal, const std::string& what) {
@@ -134,21 +148,27 @@ class Program {
     gpu_.wait();
     must_be_equal(std::memcmp(host_memory, pattern.data(), bytes) == 0, what);
     Json row;
+    if (settings_.compares_only) return row;
     for (const auto& [name, kernel, engine] :
          {std::tuple{"read", &reads, to_device_}, std::tuple{"write", &writes, to_host_}}) {
       const auto of = [&](unsigned blocks) {
         return rate(static_cast<double>(bytes), gpu_.seconds(settings_.samples, [&] { kernel->launch(blocks); }));
       };
       const double full = of(full_grid());
-      const double few = of(kFewBlocks);
-      row[name] = {{"GBps", rounded(full)},
-                   {"GBps_16_blocks", rounded(few)},
-                   {"share_of_copy_engine", rounded(full / engine)},
-                   {"share_16_blocks", rounded(few / engine)}};
-      say("{}: kernels {} {:.3g} GB/s, {:.0f} % of the copy engine; {:.3g} GB/s with {} blocks", what, name, full,
-          100 * full / engine, few, kFewBlocks);
+      row[name] = {{"GBps", rounded(full)}, {"share_of_copy_engine", rounded(full / engine)}};
+      for (const unsigned blocks : settings_.blocks) row[name][rate_with(blocks)] = rounded(of(blocks));
+      say("{}: kernels {} {:.3g} GB/s, {:.0f} % of the copy engine{}", what, name, full, 100 * full / engine,
+          rates_text(row[name]));
     }
     return row;
+  }
+
+  std::string rates_text(const Json& row) const {
+    std::string text;
+    for (const unsigned blocks : settings_.blocks) {
+      text += fmt::format(", {} with {} blocks", row[rate_with(blocks)].dump(), blocks);
+    }
+    return text;
   }
 
   static std::vector<std::byte> pattern_of(std::size_t bytes) {
@@ -221,18 +241,21 @@ class Program {
                           .threads = settings_.threads,
                           .samples = settings_.samples,
                           .copy_GBps = copy_GBps_,
-                          .full_grid = full_grid()};
+                          .full_grid = full_grid(),
+                          .blocks = settings_.compares_only ? std::vector<unsigned>{} : settings_.blocks};
     document_["kernels"] = Json::array();
     for (const Format& format : formats()) {
+      if (!is_wanted(format.name)) continue;
       const Json rows = FormatRun(gpu_, *kernels_, format, run).run(format.name == settings_.plant);
       std::string text;
       for (const Json& row : rows) {
         document_["kernels"].push_back(row);
         must_be_equal(row["equal"], fmt::format("{}, {}: {}", format.name, row["pass"].dump(),
                                                 row.value("difference", std::string())));
-        text += fmt::format("  {} {} GB/s ({:.0f} %), {} with {} blocks", row["pass"].get<std::string>(),
-                            row["GBps"].dump(), 100 * row["share_of_copy"].get<double>(), row["GBps_16_blocks"].dump(),
-                            kFewBlocks);
+        text += fmt::format("  {}", row["pass"].get<std::string>());
+        if (!row.contains("GBps")) continue;
+        text += fmt::format(" {} GB/s ({:.0f} %){}", row["GBps"].dump(), 100 * row["share_of_copy"].get<double>(),
+                            rates_text(row));
       }
       say("{:<30}{}", format.name, text);
     }
@@ -246,9 +269,28 @@ class Program {
   double copy_GBps_ = 0, to_device_ = 0, to_host_ = 0;
 };
 
-bool is_format(const std::string& name) {
-  const auto all = formats();
-  return std::any_of(all.begin(), all.end(), [&](const Format& format) { return format.name == name; });
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const Format& format : formats()) names.push_back(format.name);
+  return names;
+}
+
+std::vector<std::string> case_names() {
+  std::vector<std::string> names{kPinned, kCalls, kRegistration};
+  for (std::string& name : format_names()) names.push_back(std::move(name));
+  return names;
+}
+
+CLI::Validator one_of(const std::vector<std::string>& names) {
+  return CLI::IsMember(names).description("");  // --list prints them
+}
+
+void list_cases() {
+  for (const char* const each : {kPinned, kCalls, kRegistration}) say("{}", each);
+  for (const Format& format : formats()) {
+    say("{}\t{}", format.name, fmt::join(FormatRun::kernels_of(format), " "));
+  }
+  throw CLI::Success();
 }
 
 int run(int argc, char** argv) {
@@ -260,16 +302,19 @@ int run(int argc, char** argv) {
   app.add_option("--samples", settings.samples, "Of each time; a sample is 10 ms long. 0: one run")
       ->capture_default_str();
   app.add_option("--threads", settings.threads, "That compute what is expected");
-  app.add_option("--plant", settings.plant, "Change a byte of this format's payload, to see it found");
+  app.add_option("--case", settings.cases, "Only these: formats and others")->check(one_of(case_names()));
+  app.add_option("--blocks", settings.blocks, "Time kernels with each of these numbers of blocks as well")
+      ->capture_default_str();
+  app.add_flag("--compare-only", settings.compares_only, "Compare bytes, and time nothing");
+  app.add_option("--plant", settings.plant, "Change a byte of this format's payload, to see it found")
+      ->check(one_of(format_names()));
+  app.add_flag_callback("--list", list_cases,
+                        "Print the cases, formats with the kernels that encode, reduce and decode them");
   app.add_option("--json", settings.json, "Write the figures to this file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kEqual : kWrongFlags;
-  }
-  if (!settings.plant.empty() && !is_format(settings.plant)) {
-    fmt::print(stderr, "gpu_kernels: --plant {}: there is no such format\n", settings.plant);
-    return kWrongFlags;
   }
   return with_driver("gpu_kernels", [&](device::Runtime& runtime) { return Program(runtime, settings).run(); });
 }

@@ -11,8 +11,8 @@ list(GET answer 2 cxx11_abi)
 message(STATUS "Building qccl._C for torch ${torch_version} in ${torch_directory}")
 
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" release ${torch_version})
-list(TRANSFORM torch_libraries REPLACE "(.+)" "${torch_directory}/lib/lib\\1.so")
-qccl_add_extension(${release} ${torch_directory}/include qccl_extras ${torch_libraries})
+list(TRANSFORM torch_libraries REPLACE "(.+)" "${torch_directory}/lib/lib\\1.so" OUTPUT_VARIABLE installed_libraries)
+qccl_add_packaged_extension(${release} ${torch_directory}/include qccl_extras ${installed_libraries})
 
 # `make build` keeps one extension up to date. One for another release would be loaded as it was, from older sources.
 file(GLOB others ${package}/torch_*)

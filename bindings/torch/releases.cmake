@@ -1,14 +1,6 @@
-# An extension for each torch release in QCCL_TORCH_HEADERS, with no torch installed. The extensions link stubs: empty
-# libraries with the names of torch's. When an extension is loaded, torch's own libraries of these names are in the
-# process already.
+# An extension for each torch release in QCCL_TORCH_HEADERS, with no torch installed.
 set(cxx11_abi 1)  # torch's since 2.7
-file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/stub.cc CONTENT "")
-foreach(library IN LISTS torch_libraries)
-  add_library(qccl_stub_${library} SHARED ${CMAKE_CURRENT_BINARY_DIR}/stub.cc)
-  set_target_properties(qccl_stub_${library} PROPERTIES OUTPUT_NAME ${library}
-                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stubs)
-endforeach()
-list(TRANSFORM torch_libraries PREPEND qccl_stub_)
+qccl_add_torch_stubs()
 
 # QCCL itself, which all extensions of the wheel share.
 add_library(qccl_shared SHARED ${CMAKE_CURRENT_BINARY_DIR}/stub.cc)
@@ -25,6 +17,5 @@ foreach(folder IN LISTS folders)
   cmake_path(GET folder FILENAME release)
   file(REAL_PATH ${folder}/include include)
   message(STATUS "Building qccl._C for torch ${release} with the headers in ${include}")
-  qccl_add_extension(${release} ${include} qccl_shared
-                     -Wl,--push-state,--no-as-needed ${torch_libraries} -Wl,--pop-state)
+  qccl_add_packaged_extension(${release} ${include} qccl_shared ${stubs})
 endforeach()

@@ -1,4 +1,4 @@
-// A fixture whose devices have kernels, whether or not some are built in: the fake driver has its own.
+// A fixture whose devices have kernels, whether or not some are built in: the fake driver takes any image.
 #pragma once
 
 #include <cstdio>

@@ -12,6 +12,7 @@
 
 #include "device/fake/fake_cuda.h"
 #include "gpu_driver/program_driver.h"
+#include "gpu_driver/watched_driver.h"
 
 namespace qccl::device::fake {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using testing::ProgramDriver;
 
 ProgramDriver& own() { return ProgramDriver::get(); }
+testing::WatchedDriver& watched() { return testing::WatchedDriver::get(); }
 
 constexpr unsigned int kAttachGlobal = 1;  // CU_MEM_ATTACH_GLOBAL
 
@@ -34,7 +36,7 @@ struct ProgramMemory {
   std::size_t bytes;
 };
 
-// Streams and memory that tests have made.
+// Streams that tests have made or hold, and memory that they have made.
 struct Made {
   std::mutex mutex;
   std::map<CUstream_st*, ProgramStream> streams;
@@ -68,6 +70,15 @@ std::byte* pinned(std::size_t bytes, int device) {
   return static_cast<std::byte*>(memory);
 }
 
+// Makes the stream one that can be held.
+void add(CUstream_st* stream, int device) {
+  const std::lock_guard lock(made().mutex);
+  if (made().streams.contains(stream)) return;
+  auto* const word = reinterpret_cast<std::uint32_t*>(pinned(sizeof(std::uint32_t), device));
+  *word = 0;
+  made().streams[stream] = {.device = device, .word = word};
+}
+
 void copy(CUstream_st* stream, const void* target, const void* source, std::size_t bytes) {
   if (bytes == 0) return;
   own().call("cuMemcpyAsync", device_of(stream), own().memcpy_async, address_of(target), address_of(source), bytes,
@@ -91,17 +102,23 @@ void run(CUstream_st* stream, std::function<void()> work) {
 
 void set_delays(std::uint64_t, std::chrono::microseconds) {}  // a GPU has its own
 std::vector<std::string> take_misuses() { return {}; }        // a GPU's driver would have failed
-std::size_t live_objects() { return 0; }
-std::vector<const void*> loaded_images() { refuse("show its modules"); }
-void fail(const std::string& function, Code, int) { refuse("let " + function + " fail"); }
 void set_hazard(Hazard, bool on) {
-  if (on) refuse("have hazards");
+  if (on) refuse("have a hazard when asked for it");
 }
-void set_driver_version(int) { refuse("have another version"); }
-void set_device_count(int) { refuse("have other devices"); }
-std::size_t launches() { refuse("count launches"); }
-RegisteredUses registered_uses() { refuse("count uses of registered memory"); }
-std::vector<CUstream_st*> library_streams() { refuse("show the library's streams"); }
+
+// ---- what the library does
+
+void fail(const std::string& function, Code code, int calls) { watched().fail(function, code, calls); }
+std::size_t launches() { return watched().launches(); }
+RegisteredUses registered_uses() { return watched().registered_uses(); }
+std::size_t live_objects() { return watched().live_objects(); }
+
+// A test may hold them.
+std::vector<CUstream_st*> library_streams() {
+  const std::vector<CUstream_st*> streams = watched().streams();
+  for (CUstream_st* const stream : streams) add(stream, 0);
+  return streams;
+}
 
 // ---- memory
 
@@ -143,10 +160,7 @@ CUstream_st* make_stream(int device) {
   CUstream_st* stream = nullptr;
   own().call("cuStreamCreateWithPriority", device, own().driver.stream_create_with_priority, &stream,
              kStreamNonBlocking, 0);
-  auto* const word = reinterpret_cast<std::uint32_t*>(pinned(sizeof(std::uint32_t), device));
-  *word = 0;
-  const std::lock_guard lock(made().mutex);
-  made().streams[stream] = {.device = device, .word = word};
+  add(stream, device);
   return stream;
 }
 

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include "gpu_driver/watched_driver.h"
+
 namespace qccl::testing {
 
 ProgramDriver& ProgramDriver::get() {
@@ -10,7 +12,7 @@ ProgramDriver& ProgramDriver::get() {
   return *only;
 }
 
-ProgramDriver::ProgramDriver() : driver(device::load_driver().take_or_throw()) {
+ProgramDriver::ProgramDriver() : driver(WatchedDriver::get().real()) {
   using GetProcAddress = Code (*)(const char*, void**, int, std::uint64_t, int*);
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   const auto get = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));

@@ -41,16 +41,19 @@ class KernelsTest : public ::testing::Test {
     while (!event->has_happened().take_or_throw()) std::this_thread::yield();
   }
 
+  void expect_the_hosts_payload(const KernelImages& images);
+
   std::unique_ptr<Runtime> runtime_;
   Device* device_ = nullptr;
   std::unique_ptr<Stream> stream_;
 };
 
-TEST_F(KernelsTest, jobs_run_behind_the_work_of_their_stream_on_memory_of_the_device_and_pinned) {
+// A job behind the work of its stream, on memory of the device and pinned.
+void KernelsTest::expect_the_hosts_payload(const KernelImages& images) {
   constexpr std::uint32_t kCount = 5000;
   constexpr kernels::MinmaxFormat kFormat{.bits = 4, .bucket_size = 1024};
   const std::size_t bytes = kernels::minmax_encoded_bytes(kFormat, kCount);
-  const auto kernels = load();
+  const auto kernels = Kernels::load(*device_, images).take_or_throw();
   const auto pinned = PinnedMemory::allocate(*device_, bytes).take_or_throw();
   auto* const values = static_cast<float*>(fake::allocate(fake::Kind::device, kCount * sizeof(float)));
   std::vector<float> input(kCount);
@@ -74,6 +77,17 @@ TEST_F(KernelsTest, jobs_run_behind_the_work_of_their_stream_on_memory_of_the_de
   fake::read(stream_->handle(), values, output.data(), kCount * sizeof(float));
   EXPECT_EQ(output, decoded);
   fake::free(values);
+}
+
+TEST_F(KernelsTest, bodies_on_the_host_run_behind_the_work_of_their_stream) { expect_the_hosts_payload(kFakeImages); }
+
+TEST_F(KernelsTest, compiled_kernels_run_behind_the_work_of_their_stream) {
+  const KernelImages images = built_in_kernels();
+  if (images.empty()) GTEST_SKIP() << "built without CUDA's nvcc";
+  expect_the_hosts_payload(images);
+  setenv("FAKE_CUDA_KERNELS", "host", 1);
+  expect_the_hosts_payload(images);
+  unsetenv("FAKE_CUDA_KERNELS");
 }
 
 TEST_F(KernelsTest, more_jobs_than_a_launch_takes_are_launched_in_several) {

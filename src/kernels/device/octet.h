@@ -183,14 +183,12 @@ QCCL_HD constexpr std::size_t code_offset(std::uint32_t first, int bits) {
 }
 QCCL_HD constexpr int code_bytes(int bits, int count) { return (count * bits + 7) / 8; }
 
-// By multiplications, of which each adds a code in one instruction at every width.
 QCCL_HD inline std::uint64_t packed(const Octet<std::uint32_t>& codes, int bits) {
-  const std::uint32_t factor = 1u << bits;
   std::uint32_t low = 0, high = 0;
   QCCL_UNROLL
   for (int i = kOctet / 2 - 1; i >= 0; --i) {
-    low = low * factor + codes.of[i];
-    high = high * factor + codes.of[kOctet / 2 + i];
+    low = low << bits | codes.of[i];
+    high = high << bits | codes.of[kOctet / 2 + i];
   }
   return low | std::uint64_t{high} << (kOctet / 2 * bits);
 }

@@ -66,8 +66,8 @@ function(qccl_build_images target)
     COMMAND ${fatbinary} --64 --compress-all --compress-mode=size --create=${folder}/cubins.fatbin ${images}
     DEPENDS ${cubins}
     VERBATIM)
-  # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is. Which bytes of a load
-  # are used is only a hint, of PTX 8.3.
+  # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is. Which bytes of a
+  # load are used is only a hint, of PTX 8.3.
   qccl_nvcc(${folder}/newest.ptx -ptx -arch=compute_75)
   add_custom_command(
     OUTPUT ${folder}/kernels.ptx

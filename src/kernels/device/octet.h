@@ -1,6 +1,6 @@
-// Octets: eight consecutive elements, whose codes fill whole bytes at every width. A lane handles four at a time, a step
-// apart, so that what it finds out about a job and a bucket serves 32 elements. A slice's last octet may be shorter, and
-// memory has any alignment; octets that are whole and aligned move in one piece.
+// Octets: eight consecutive elements, whose codes fill whole bytes at every width. A lane handles four at a time, a
+// step apart, so that what it finds out about a job and a bucket serves 32 elements. A slice's last octet may be
+// shorter, and memory has any alignment; octets that are whole and aligned move in one piece.
 #pragma once
 
 #include <cstddef>

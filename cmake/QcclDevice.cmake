@@ -70,10 +70,12 @@ function(qccl_build_images target)
     qccl_nvcc(${folder}/compute_${architecture}.ptx -ptx -arch=compute_${architecture})
     add_custom_target(qccl_compute_${architecture} DEPENDS ${folder}/compute_${architecture}.ptx)
   endforeach()
-  # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is.
+  # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is. Which bytes of a
+  # load are used is only a hint, of PTX 8.3.
   add_custom_command(
     OUTPUT ${folder}/kernels.ptx
-    COMMAND sed "s/^\\.version .*/.version 7.0/" ${folder}/compute_75.ptx > ${folder}/kernels.ptx
+    COMMAND sed -e "s/^\\.version .*/.version 7.0/" -e "/used_bytes_mask/d" ${folder}/compute_75.ptx
+            > ${folder}/kernels.ptx
     COMMAND ${ptxas} -O0 -arch=sm_75 ${folder}/kernels.ptx -o ${folder}/checked.cubin
     DEPENDS ${folder}/compute_75.ptx
     VERBATIM)

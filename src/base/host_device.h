@@ -1,6 +1,6 @@
 // Functions that CUDA's compiler translates for the device as well: QCCL_HD, also where they are constexpr. The build
 // allows no others in a kernel: the standard library's may have branches for the host alone, which the compiler would
-// drop without a word. QCCL_HD_COLD functions stay functions there, instead of being copied to wherever they are called.
+// drop without a word. QCCL_HD_COLD functions stay functions there, instead of being copied to where they are called.
 // QCCL_UNROLL before a loop over an array keeps the array in the device's registers; QCCL_ROLL keeps a loop short.
 #pragma once
 

@@ -1,5 +1,5 @@
-"""What the build lets into a kernel (cmake/QcclDevice.cmake): functions of the device, and none that CUDA's compiler may
-drop a branch of.
+"""What the build lets into a kernel (cmake/QcclDevice.cmake): functions of the device, and none whose branches CUDA's
+compiler may drop.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-// Encodes the buckets that no team of lanes can hold in registers: long ones, and those that are not whole octets. Their
+// Encodes buckets that no team of lanes can hold in registers: long ones, and those that are not whole octets. Their
 // sums wait in the group's memory between being measured and being quantized; those of a long piece are computed twice.
 // Rare, and therefore a function of its own.
 #pragma once

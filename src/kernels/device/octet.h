@@ -1,6 +1,6 @@
-// Octets: eight consecutive elements, whose codes fill whole bytes at every width. A lane handles four at a time, a step
-// apart, so that what it finds out about a job and a bucket serves 32 elements. A slice's last octet may be shorter, and
-// memory has any alignment; octets that are whole and aligned move in one piece.
+// Octets: eight consecutive elements, whose codes fill whole bytes at every width. A lane handles four at a time, a
+// step apart, so that what it finds out about a job and a bucket serves 32 elements. A slice's last octet may be
+// shorter, and memory has any alignment; octets that are whole and aligned move in one piece.
 #pragma once
 
 #include <cstddef>
@@ -183,14 +183,12 @@ QCCL_HD constexpr std::size_t code_offset(std::uint32_t first, int bits) {
 }
 QCCL_HD constexpr int code_bytes(int bits, int count) { return (count * bits + 7) / 8; }
 
-// By multiplications, of which each adds a code in one instruction at every width.
 QCCL_HD inline std::uint64_t packed(const Octet<std::uint32_t>& codes, int bits) {
-  const std::uint32_t factor = 1u << bits;
   std::uint32_t low = 0, high = 0;
   QCCL_UNROLL
   for (int i = kOctet / 2 - 1; i >= 0; --i) {
-    low = low * factor + codes.of[i];
-    high = high * factor + codes.of[kOctet / 2 + i];
+    low = low << bits | codes.of[i];
+    high = high << bits | codes.of[kOctet / 2 + i];
   }
   return low | std::uint64_t{high} << (kOctet / 2 * bits);
 }

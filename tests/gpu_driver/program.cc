@@ -119,6 +119,14 @@ std::vector<CUstream_st*> library_streams() {
   for (CUstream_st* const stream : streams) add(stream, 0);
   return streams;
 }
+void set_queues(std::size_t queues) {
+  if (queues != queues_of_environment()) refuse("have other queues than its process");
+}
+void fault(int, Code) { refuse("have a fault and go on"); }
+void repair(int) {}
+
+// main.cc asks for the most.
+std::size_t queues_of_environment() { return kMostQueues; }
 
 // ---- memory
 

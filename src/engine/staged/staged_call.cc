@@ -134,15 +134,18 @@ void StagedCallReturn::operator()(StagedCall* call) const {
 
 // ---- StagingDevice
 
-Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, const DeviceReach& reach,
+Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, DeviceReach reach,
                                                            std::unique_ptr<device::Kernels> kernels) {
-  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, reach));
+  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, std::move(reach)));
   opened->kernels_ = std::move(kernels);
   QCCL_ASSIGN(opened->inward_, device::Stream::create(device));
   QCCL_ASSIGN(opened->outward_, device::Stream::create(device));
   if (opened->has_kernels()) {
     QCCL_ASSIGN(opened->computing_, device::Stream::create(device));
+    opened->going_[2].emplace(device, *opened->computing_);
   }
+  opened->going_[0].emplace(device, *opened->inward_);
+  opened->going_[1].emplace(device, *opened->outward_);
   return opened;
 }
 

@@ -28,9 +28,20 @@ endif()
 # Results are byte-identical across instruction sets, so the compiler must not fuse multiply and add.
 add_library(qccl_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(qccl_flags INTERFACE -Wno-array-bounds -Wno-stringop-overflow)  # false ones in std::string
+  target_compile_options(qccl_flags INTERFACE  # false ones in std::string: GCC's bugs 105329, 105651
+    -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
 endif()
 target_compile_options(qccl_flags INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off)
+# Our own continuous integration sets CI; so may that of users, who build a wheel or a part of their project.
+if("$ENV{CI}" STREQUAL "true" AND PROJECT_IS_TOP_LEVEL AND NOT SKBUILD)
+  set(QCCL_WERROR_DEFAULT ON)
+else()
+  set(QCCL_WERROR_DEFAULT OFF)
+endif()
+option(QCCL_WERROR "Treat warnings in our own code as errors" ${QCCL_WERROR_DEFAULT})
+if(QCCL_WERROR)
+  target_compile_options(qccl_flags INTERFACE -Werror)
+endif()
 if(QCCL_SANITIZE)
   target_compile_options(qccl_flags INTERFACE -fsanitize=${QCCL_SANITIZE} -fno-omit-frame-pointer
                                               -fno-sanitize-recover=all)

@@ -21,7 +21,7 @@ namespace qccl::torch_binding {
 
 // The parameters of a new process group.
 struct GroupSpec {
-  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Store> store{};
   int rank = 0;
   int size = 1;
   std::vector<std::int64_t> global_ranks{};  // in group order

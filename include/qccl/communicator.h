@@ -453,6 +453,9 @@ class Communicator {
   Communicator shrink(const ShrinkOptions& options = {});
   // The lost members that this rank knows of, by rank. More may have been lost; shrink() finds them.
   std::vector<LostRank> failed() const;
+  // A Work that ends with the group's first failure, even while this rank makes no call, or without error when this
+  // rank closes the group. It has no number.
+  Work when_failed() const;
 
   // A group of this one's members, with their ranks, and of the newcomers that wait at their doors, with the ranks
   // after them: see growth.h. It is a job of its own with this group's compression and timeout; this group stays as it

@@ -292,6 +292,17 @@ std::vector<LostRank> Communicator::failed() const {
   });
 }
 
+Work Communicator::when_failed() const {
+  return memory_checked([&] {
+    const auto context = state_->context();
+    auto work = internal::make_work();
+    work->context = context;
+    context->driver().with_engine(
+        [&](engine::Engine& engine) { engine.groups().notify_when_failed(state_->group().id, work); });
+    return Work(std::move(work));
+  });
+}
+
 Communicator Communicator::grow(const GrowOptions& options) {
   return memory_checked([&] { return Communicator(internal::grow_group(state_, options)); });
 }

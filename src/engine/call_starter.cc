@@ -40,7 +40,7 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
     arguments.random_counter = arguments.feedback->claim(device_of_lanes(arguments));
     if (!arguments.random_counter) {
       return refuse(arguments,
-                    {.kind = ErrorKind::misuse, .message = std::string("QCCL: ") + internal::FeedbackState::kInUse});
+                    {.kind = ErrorKind::misuse, .message = fmt::format("QCCL: {}", internal::FeedbackState::kInUse)});
     }
     claimed = arguments.feedback;
   }

@@ -127,6 +127,8 @@ class GroupLifecycle {
   void use_board(std::uint64_t id, bool use);
   bool has_board(std::uint64_t id) const;
 
+  // Completes `work` with the group's failure, at once if there is one, or well when the group is closed.
+  void notify_when_failed(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
   // Completes `work` once the group has no operation in flight. Takes no memory, once for each open group.
   void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
   // Completes the Works of groups that are quiet now.

@@ -103,6 +103,4 @@ def test_variables_that_do_not_count_are_named(tmp_path):
 def test_what_gloo_would_encrypt_is_not_sent_in_clear(tmp_path):
     for each in run_here(tmp_path, QCCL_REPLACE="gloo", GLOO_DEVICE_TRANSPORT="TCP_TLS"):
         assert each.returncode != 0 and "asks for encryption" in each.stdout and "QCCL_KEY_FILE" in each.stdout
-    outputs(
-        run_here(tmp_path, QCCL_REPLACE="gloo", GLOO_DEVICE_TRANSPORT="TCP_TLS", QCCL_KEY="a key of sixteen bytes")
-    )
+    outputs(run_here(tmp_path, QCCL_REPLACE="gloo", GLOO_DEVICE_TRANSPORT="TCP_TLS", QCCL_KEY="a key of sixteen bytes"))

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <numeric>
 #include <thread>
 
@@ -344,6 +345,31 @@ TEST_P(Transports, abort_ends_operations_on_all_ranks_with_the_reason) {
     comm.all_reduce(data);
   });
   for (const auto& failure : failures) EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
+}
+
+TEST_P(Transports, a_rank_that_makes_no_call_hears_of_the_failure) {
+  const auto failures = run_threads(3, options(), [](Communicator& comm) {
+    const Work failed = comm.when_failed();
+    EXPECT_FALSE(failed.done());
+    std::vector<float> data(10);
+    if (comm.rank() == 0) error_of([&] { comm.all_reduce(data, {.timeout = std::chrono::milliseconds(50)}); });
+    std::promise<void> heard;
+    failed.notify([&] { heard.set_value(); });
+    heard.get_future().wait();
+    EXPECT_EQ(failed.error()->message, comm.when_failed().error()->message);
+    failed.wait();
+  });
+  for (const auto& failure : failures) EXPECT_NE(failure.find("all_reduce(count=10, "), std::string::npos) << failure;
+}
+
+TEST_P(Transports, a_group_that_is_closed_has_not_failed) {
+  expect_success(2, [](Communicator& comm) {
+    Communicator pair = comm.dup();
+    const Work failed = pair.when_failed();
+    pair.close();
+    EXPECT_TRUE(failed.done());
+    EXPECT_FALSE(failed.error());
+  });
 }
 
 TEST_P(Transports, abort_ends_what_close_waits_for_in_another_thread) {

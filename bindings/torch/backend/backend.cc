@@ -18,11 +18,23 @@ c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec, con
   return options;
 }
 
+// Ranks that make no call write a dump as well: one of them may be what the others waited for.
+void watch_failure(const Communicator& group, const WorkShare& share) {
+  if (!share.trace->writes_dumps()) return;
+  const Work failed = group.when_failed();
+  failed.notify([failed, pool = share.pool, trace = share.trace, group = share.trace_group] {
+    if (!failed.error()) return;
+    pool->expect();
+    pool->push([trace, group] { trace->fail(group); });
+  });
+}
+
 std::shared_ptr<WorkShare> share_of_group(const std::shared_ptr<SharedJob>& job, const Communicator& group,
                                           const GroupSpec& spec) {
   const std::size_t trace_group = job->trace()->add_group(spec.name, spec.global_ranks);
   auto share = make_share(job, group, std::make_shared<CallbackOrder>(group.name()), trace_group);
   share->may_gate = spec.may_gate;
+  watch_failure(group, *share);
   return share;
 }
 
@@ -42,7 +54,10 @@ TorchCall merged(std::vector<TorchCall> calls) {
   refuse_collisions(calls);
   TorchCall whole{c10d::OpType::COALESCED, "qccl:coalesced"};
   // Messages alone do not count as a collective, and no barrier waits for them.
-  if (std::ranges::all_of(calls, &TorchCall::is_message)) whole.type = c10d::OpType::SEND;
+  if (std::ranges::all_of(calls, &TorchCall::is_message)) {
+    whole.type = c10d::OpType::SEND;
+    for (const TorchCall& call : calls) whole.messages.push_back({call.title, call.peer, call.inputs.front()});
+  }
   whole.is_gated = true;
   Backend::Tensors outputs;
   const auto append = [](auto& to, auto& from) {

@@ -25,7 +25,9 @@ at::Tensor view_of(std::span<const float> values, at::IntArrayRef shape) {
 
 train::OuterParameter parameter_of(const std::string& name, const at::Tensor& tensor, bool is_averaged) {
   const at::Tensor own = tensor.detach();
-  train::OuterParameter parameter{.name = name, .count = static_cast<std::size_t>(own.numel())};
+  train::OuterParameter parameter;
+  parameter.name = name;
+  parameter.count = static_cast<std::size_t>(own.numel());
   parameter.load = [own](std::span<float> to) {
     const at::NoGradGuard no_gradients;
     view_of(to, own.sizes()).copy_(own);

@@ -1,10 +1,16 @@
 #include "work/operation_trace.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
+
+#include "work/pickle.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -30,43 +36,108 @@ Json list_of(const std::vector<OperationTrace::Tensor>& tensors, Field Operation
   return list;
 }
 
+// The word for it in torch's list of operations, which its tool insists on.
+std::string_view known_name(std::string_view title) {
+  const std::string_view name = title.substr(title.find(':') + 1);
+  if (name == "sparse_all_reduce") return "all_reduce";
+  if (name == "put" || name == "signal") return "send";
+  if (name == "wait_signal" || name == "recvAnySource") return "recv";
+  return name;
+}
+
+bool sends(std::string_view name) { return name == "send"; }
+
+std::size_t index_of(const std::vector<std::int64_t>& ranks, std::int64_t rank) {
+  return static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+}
+
 }  // namespace
 
 std::size_t OperationTrace::add_group(std::string name, std::vector<std::int64_t> ranks) {
   const std::lock_guard lock(mutex_);
-  groups_.push_back({.name = std::move(name), .ranks = std::move(ranks), .entries = {}});
+  const auto namesakes = std::ranges::count(groups_, name, &Group::given_name);
+  std::string shown = namesakes == 0 ? name : name + "#" + std::to_string(namesakes + 1);
+  groups_.push_back({.given_name = std::move(name), .shown = {std::move(shown), std::move(ranks)}});
   return groups_.size() - 1;
 }
 
-OperationTrace::Handle OperationTrace::begin(std::size_t group, Operation operation) {
+OperationTrace::Channel OperationTrace::channel_of(const Group& group, const Operation& operation) const {
+  const auto& [name, ranks] = group.shown;
+  const std::string_view word = known_name(operation.name);
+  const bool is_alone = operation.peer < 0;
+  const std::int64_t peer = is_alone ? rank_ : ranks.at(static_cast<std::size_t>(operation.peer));
+  const std::int64_t sender = sends(word) ? rank_ : peer;
+  const std::int64_t receiver = sends(word) ? peer : rank_;
+  std::vector<std::int64_t> members{std::min(sender, receiver)};
+  if (sender != receiver) members.push_back(std::max(sender, receiver));
+  const std::string from = std::to_string(index_of(members, sender));
+  const std::string to = std::to_string(index_of(members, receiver));
+  std::string title = "gloo:" + std::string(word);
+  if (word == "send") title += " " + from + "->" + to;
+  if (word == "recv") title += " " + to + "<-" + from;
+  const std::string ends = is_alone ? std::to_string(rank_) : std::to_string(sender) + "->" + std::to_string(receiver);
+  return {std::move(title), {name + ":" + ends, std::move(members)}};
+}
+
+// Requires the lock.
+void OperationTrace::file(Entry& entry) {
+  const Operation& operation = entry.operation;
+  if (operation.is_message) {
+    entry.channel = channel_of(groups_[entry.group], operation);
+    entry.sequence = ++messages_[entry.channel.shown.name];
+  } else {
+    entry.channel.title = "gloo:" + std::string(known_name(operation.name));
+    entry.sequence = operation.sequence;
+  }
+}
+
+OperationTrace::Record OperationTrace::begin(std::size_t group, Operation operation) {
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
   Group& owner = groups_.at(group);
+  ++owner.in_flight;
   if (!operation.is_message) owner.last_begun = operation.sequence;
-  if (owner.entries.size() == kKept) owner.entries.pop_front();
-  owner.entries.push_back({records_, std::move(operation), 0, now, 0, {}});
-  return {group, records_++};
+  if (entries_.size() == kKept) {
+    entries_.pop_front();
+    ++first_record_;
+  }
+  entries_.push_back({.group = group, .operation = std::move(operation), .created_ns = now});
+  file(entries_.back());
+  return first_record_ + entries_.size() - 1;
 }
 
-void OperationTrace::end(Handle handle, const std::string& failure) {
+void OperationTrace::end(std::size_t group, Record record, const std::string& failure, int source) {
   const std::int64_t now = now_ns();
-  std::string path;
   {
     const std::lock_guard lock(mutex_);
-    Group& owner = groups_.at(handle.group);
-    const auto found = std::ranges::lower_bound(owner.entries, handle.record, {}, &Entry::record);
-    if (found != owner.entries.end() && found->record == handle.record) {
-      found->ended_ns = now;
-      found->failure = failure;
-      Operation& operation = found->operation;
+    Group& owner = groups_.at(group);
+    --owner.in_flight;
+    if (record >= first_record_) {
+      Entry& entry = entries_.at(record - first_record_);
+      entry.ended_ns = now;
+      entry.failure = failure;
+      Operation& operation = entry.operation;
+      if (operation.is_message && operation.peer < 0 && source >= 0) {
+        operation.peer = source;
+        file(entry);
+      }
       // The function may hold memory of the library, so it is released after the call.
-      if (operation.number) found->number = std::exchange(operation.number, nullptr)();
+      if (operation.number) entry.number = std::exchange(operation.number, nullptr)();
       if (failure.empty() && !operation.is_message) owner.last_ended = std::max(owner.last_ended, operation.sequence);
     }
-    if (failure.empty() || std::exchange(owner.failed, true) || dump_prefix_.empty()) return;
-    path = dump_prefix_ + std::to_string(rank_) + ".json";
+    if (failure.empty()) return;
+    const bool is_first = !std::exchange(owner.failed, true);
+    if (!is_first && owner.in_flight > 0) return;
   }
-  std::ofstream(path) << to_json();  // best effort: the failure itself is reported to the caller
+  write_dump();
+}
+
+void OperationTrace::fail(std::size_t group) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(groups_.at(group).failed, true)) return;
+  }
+  write_dump();
 }
 
 void OperationTrace::dump_to(std::string prefix) {
@@ -74,56 +145,94 @@ void OperationTrace::dump_to(std::string prefix) {
   dump_prefix_ = std::move(prefix);
 }
 
+bool OperationTrace::writes_dumps() const {
+  const std::lock_guard lock(mutex_);
+  return !dump_prefix_.empty();
+}
+
+// Best effort: the failure itself is reported to the caller. A reader sees a whole file, or none.
+void OperationTrace::write_dump() {
+  const std::lock_guard one_writer(writing_);
+  std::string path;
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    if (dump_prefix_.empty()) return;
+    path = dump_prefix_ + std::to_string(rank_);
+    text = pickle(to_tree());
+  }
+  std::error_code ignored;
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
+    std::filesystem::create_directories(folder, ignored);
+  }
+  const std::string part = path + "." + std::to_string(getpid());
+  std::ofstream(part, std::ios::binary) << text;
+  std::filesystem::rename(part, path, ignored);
+}
+
 std::string OperationTrace::to_json() const {
-  const auto entry_json = [](const Entry& entry, const Group& group, std::size_t number) {
-    const Operation& operation = entry.operation;
-    const bool has_ended = entry.ended_ns != 0;
-    Json json{
-        {"frames", Json::array()},
-        {"record_id", entry.record},
-        {"pg_id", number},
-        {"process_group", {group.name, group.name}},
-        {"collective_seq_id", operation.is_message ? 0 : operation.sequence},
-        {"p2p_seq_id", operation.is_message ? operation.sequence : 0},
-        {"qccl_seq_id", operation.number ? operation.number() : entry.number},
-        {"qccl_operations", operation.parts},
-        {"op_id", entry.record},
-        {"profiling_name", operation.name},
-        {"is_p2p", operation.is_message},
-        {"time_created_ns", entry.created_ns},
-        {"time_discovered_started_ns", entry.created_ns},
-        {"time_discovered_completed_ns", has_ended ? Json(entry.ended_ns) : Json()},
-        {"input_sizes", list_of(operation.inputs, &Tensor::size)},
-        {"input_dtypes", list_of(operation.inputs, &Tensor::type)},
-        {"output_sizes", list_of(operation.outputs, &Tensor::size)},
-        {"output_dtypes", list_of(operation.outputs, &Tensor::type)},
-        {"timeout_ms", operation.timeout_ms},
-        {"state", !has_ended              ? "started"
-                  : entry.failure.empty() ? "completed"
-                                          : "failed"},
-        {"retired", has_ended},
-    };
-    if (operation.is_message) json["peer"] = operation.peer;
-    if (!entry.failure.empty()) json["error"] = entry.failure;
-    return json;
+  const std::lock_guard lock(mutex_);
+  return to_tree().dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+nlohmann::ordered_json OperationTrace::tree_of(const Entry& entry, Record record) const {
+  const Operation& operation = entry.operation;
+  const bool has_ended = entry.ended_ns != 0;
+  const std::string& group = operation.is_message ? entry.channel.shown.name : groups_[entry.group].shown.name;
+  Json json{
+      {"frames", Json::array()},
+      {"record_id", record},
+      {"pg_id", entry.group},
+      {"process_group", {group, group}},
+      {"collective_seq_id", entry.sequence},
+      {"p2p_seq_id", operation.is_message ? entry.sequence : 0},
+      {"qccl_seq_id", operation.number ? operation.number() : entry.number},
+      {"qccl_operations", operation.parts},
+      {"op_id", record},
+      {"profiling_name", entry.channel.title},
+      {"is_p2p", operation.is_message},
+      {"time_created_ns", entry.created_ns},
+      {"time_discovered_started_ns", entry.created_ns},
+      {"time_discovered_completed_ns", has_ended ? Json(entry.ended_ns) : Json()},
+      {"input_sizes", list_of(operation.inputs, &Tensor::size)},
+      {"input_dtypes", list_of(operation.inputs, &Tensor::type)},
+      {"output_sizes", list_of(operation.outputs, &Tensor::size)},
+      {"output_dtypes", list_of(operation.outputs, &Tensor::type)},
+      {"timeout_ms", operation.timeout_ms},
+      {"state", !has_ended              ? "started"
+                : entry.failure.empty() ? "completed"
+                                        : "failed"},
+      {"retired", has_ended},
   };
+  if (operation.is_message) json["peer"] = operation.peer;
+  if (!entry.failure.empty()) json["error"] = entry.failure;
+  return json;
+}
+
+// Requires the lock.
+nlohmann::ordered_json OperationTrace::to_tree() const {
   Json json{{"version", "2.10"},
             {"rank", rank_},
             {"pg_config", Json::object()},
             {"pg_status", Json::object()},
             {"entries", Json::array()}};
-  const std::lock_guard lock(mutex_);
+  const auto add_config = [&json](const Shown& shown) {
+    json["pg_config"][shown.name] = {{"name", shown.name}, {"desc", shown.name}, {"ranks", list_text(shown.ranks)}};
+  };
   for (std::size_t number = 0; number < groups_.size(); ++number) {
     const Group& group = groups_[number];
-    const std::string key = std::to_string(number);
     const std::string last_begun = std::to_string(group.last_begun);
-    json["pg_config"][key] = {{"name", group.name}, {"desc", group.name}, {"ranks", list_text(group.ranks)}};
-    json["pg_status"][key] = {{"last_enqueued_collective", last_begun},
-                              {"last_started_collective", last_begun},
-                              {"last_completed_collective", std::to_string(group.last_ended)}};
-    for (const Entry& entry : group.entries) json["entries"].push_back(entry_json(entry, group, number));
+    add_config(group.shown);
+    json["pg_status"][std::to_string(number)] = {{"last_enqueued_collective", last_begun},
+                                                 {"last_started_collective", last_begun},
+                                                 {"last_completed_collective", std::to_string(group.last_ended)}};
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (std::size_t index = 0; index < entries_.size(); ++index) {
+    const Entry& entry = entries_[index];
+    if (entry.operation.is_message) add_config(entry.channel.shown);
+    json["entries"].push_back(tree_of(entry, first_record_ + index));
+  }
+  return json;
 }
 
 }  // namespace qccl::torch_binding

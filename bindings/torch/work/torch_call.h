@@ -27,12 +27,20 @@ struct TorchCall {
   using Collective = qccl::Work (Communicator::*)(const void* input, void* output, std::size_t count, DataType,
                                                   const CallOptions&);
 
+  // One of a batch of messages, as the trace shows it.
+  struct Message {
+    const char* title;
+    int peer;
+    at::Tensor tensor;
+  };
+
   c10d::OpType type;
   const char* title;                                             // of its profiler event; not copied
   std::vector<at::Tensor> inputs = {};                           // the event and the trace show their shapes
   std::vector<std::vector<at::Tensor>> outputs = {};             // the future's value: a list, or a list of lists
   CallOptions options = {};                                      // common to its operations
   int peer = -1;                                                 // of a message
+  std::vector<Message> messages = {};                            // of a batch, if it has nothing else
   std::vector<Post> posts = {};                                  // called in this order, before any data moves
   Post later_post = nullptr;                                     // called once those succeeded; not in coalesced calls
   CallMemory memory = {};                                        // of the posts; finished once all have succeeded
@@ -68,6 +76,7 @@ struct TorchCall {
   // Frees all that only the operations needed.
   void release() {
     inputs.clear();
+    messages.clear();
     posts.clear();
     memory = {};
     endings.clear();

@@ -22,6 +22,37 @@ std::vector<OperationTrace::Tensor> shapes_of(const std::vector<at::Tensor>& ten
   return shapes;
 }
 
+// A list that stands for one tensor of all ranks' parts: torch's recorder shows that one.
+bool has_part_of_each_rank(c10d::OpType type, bool is_input) {
+  switch (type) {
+    case c10d::OpType::ALLTOALL: return true;
+    case c10d::OpType::SCATTER:
+    case c10d::OpType::REDUCE_SCATTER: return is_input;
+    case c10d::OpType::GATHER:
+    case c10d::OpType::ALLGATHER: return !is_input;
+    default: return false;
+  }
+}
+
+// Of `list` as one tensor: their shapes behind their number if they are alike, else the number of their elements.
+OperationTrace::Tensor whole_of(const std::vector<at::Tensor>& list) {
+  const at::Tensor& first = list.front();
+  std::vector<std::int64_t> shape{static_cast<std::int64_t>(list.size())};
+  shape.insert(shape.end(), first.sizes().begin(), first.sizes().end());
+  std::int64_t elements = 0;
+  bool are_alike = true;
+  for (const at::Tensor& tensor : list) {
+    elements += tensor.numel();
+    are_alike &= tensor.sizes() == first.sizes();
+  }
+  return {are_alike ? shape : std::vector<std::int64_t>{elements}, c10::toString(first.scalar_type())};
+}
+
+std::vector<OperationTrace::Tensor> shown(const TorchCall& call, const std::vector<at::Tensor>& list, bool is_input) {
+  if (!list.empty() && has_part_of_each_rank(call.type, is_input)) return {whole_of(list)};
+  return shapes_of(list);
+}
+
 OperationTrace::Operation traced(const TorchCall& call, const PostedOperations& operations, std::uint64_t sequence) {
   OperationTrace::Operation operation{.name = call.title,
                                       .is_message = call.is_message(),
@@ -30,12 +61,28 @@ OperationTrace::Operation traced(const TorchCall& call, const PostedOperations& 
                                       .number = operations.first_number(),
                                       .parts = call.posts.size(),
                                       .timeout_ms = call.timeout().count(),
-                                      .inputs = shapes_of(call.inputs),
+                                      .inputs = shown(call, call.inputs, true),
                                       .outputs = {}};
   for (const auto& list : call.outputs) {
-    for (auto& shape : shapes_of(list)) operation.outputs.push_back(std::move(shape));
+    for (auto& shape : shown(call, list, false)) operation.outputs.push_back(std::move(shape));
   }
   return operation;
+}
+
+// Number `index` of the messages of a batch.
+OperationTrace::Operation traced_message(const TorchCall& call, const PostedOperations& operations, std::size_t index) {
+  const TorchCall::Message& message = call.messages[index];
+  const auto number = [first = operations.first_number(), index] {
+    const std::uint64_t known = first();
+    return known == 0 ? 0 : known + index;
+  };
+  return {.name = message.title,
+          .is_message = true,
+          .peer = message.peer,
+          .number = number,
+          .timeout_ms = call.timeout().count(),
+          .inputs = shapes_of({message.tensor}),
+          .outputs = shapes_of({message.tensor})};
 }
 
 std::string text_of(const std::exception_ptr& failure) {
@@ -202,7 +249,12 @@ void CollectiveWork::post(const Communicator& group, std::uint64_t sequence) {
   operations_.note_failure(share_);
   timeout_extension_ = share_->timeout.claim();
   sequence_ = sequence;
-  trace_handle_ = share_->trace->begin(share_->trace_group, traced(call_, operations_, sequence));
+  if (call_.messages.empty()) {
+    trace_records_.push_back(share_->trace->begin(share_->trace_group, traced(call_, operations_, sequence)));
+  }
+  for (std::size_t i = 0; i < call_.messages.size(); ++i) {
+    trace_records_.push_back(share_->trace->begin(share_->trace_group, traced_message(call_, operations_, i)));
+  }
 }
 
 void CollectiveWork::complete_from_pool(bool may_post_later) {
@@ -260,7 +312,10 @@ bool CollectiveWork::take_results() {
   if (has_results_) return false;
   end_ = end_of(call_, operations_);
   end_.at = SteadyClock::now();
-  share_->trace->end(trace_handle_, text_of(end_.failure));
+  const std::string failure = text_of(end_.failure);
+  for (const auto record : trace_records_) {
+    share_->trace->end(share_->trace_group, record, failure, operations_.source());
+  }
   call_.release();
   share_->timeout.release(timeout_extension_);
   has_results_ = true;

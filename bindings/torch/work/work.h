@@ -222,7 +222,7 @@ class CollectiveWork final : public c10d::Work {
   const std::uint64_t completion_key_;
   PostedOperations operations_;
   std::uint64_t sequence_ = 0;
-  OperationTrace::Handle trace_handle_;
+  c10::SmallVector<OperationTrace::Record, 1> trace_records_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 
   std::mutex completing_;  // held while results are copied; never by a thread with the interpreter's lock

@@ -32,7 +32,7 @@ struct ResolvedCall {
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  Compression compression;
+  Compression compression{};
   Algorithm algorithm = Algorithm::one_shot;  // never automatic
   bool board = false;                         // goes through shared memory cells
   bool error_feedback = false;                // the caller gave a state, whether or not it is used
@@ -72,7 +72,7 @@ inline constexpr std::uint64_t kDeviceWindow = 6;
 constexpr std::uint64_t least_grant(std::uint64_t window) { return window / (window > kWindow ? 4 : 2); }
 
 struct Stream {
-  GroupRank peer;
+  GroupRank peer{};
   std::uint16_t phase;
   std::uint32_t chunk;
   std::size_t lane;

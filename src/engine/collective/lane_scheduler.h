@@ -97,8 +97,8 @@ enum class StepStatus : std::uint8_t { done, waits, no_room };
 // What came of advancing a lane.
 struct LaneAdvance {
   bool moved = false;
-  bool is_ready = false;  // it can go on at once
-  GroupRank starved_by;   // the peer for which there was no room
+  bool is_ready = false;   // it can go on at once
+  GroupRank starved_by{};  // the peer for which there was no room
 };
 
 // One thread. Allocates in begin() alone, and there only to grow.

@@ -46,9 +46,9 @@ class PlanOperation final : public Operation {
     std::uint64_t slice = 0;
     std::size_t step = 0;
     std::size_t sent = 0;  // frames of a send step, in the order of its peers
-    HeldSlice current;     // taken out of its stream and being added or copied
-    HeldSlice pending;     // the first part of a raw reduction, only pointed at
-    HeldSlice received;    // by recv_copy, for forward
+    HeldSlice current{};   // taken out of its stream and being added or copied
+    HeldSlice pending{};   // the first part of a raw reduction, only pointed at
+    HeldSlice received{};  // by recv_copy, for forward
 
     bool has_slices() const { return slice < slices && !follows; }
     // What the lane would copy to the output now anyway may be received there; so may later slices, if the copy is what

@@ -78,7 +78,10 @@ void FailureHandler::poison_peers(std::uint64_t group, const std::vector<int>& r
 }
 
 void FailureHandler::close(Group& group) {
-  if (group.failure == nullptr) group.failure = closed_;
+  if (group.failure == nullptr) {
+    end_watchers(group);
+    group.failure = closed_;
+  }
   for (const auto& operation : parts_.operations) {
     if (&operation->group() == &group && operation->staged() != nullptr)
       operation->staged()->drain(operation->fills_if_failed());
@@ -91,6 +94,10 @@ void FailureHandler::end(Group& group, ErrorInfo failure) {
   group.failure = std::make_shared<const ErrorInfo>(std::move(failure));
   group.is_untold = false;
   sweep_needed_ = any_failed_ = true;
+}
+
+void FailureHandler::end_watchers(Group& group) {
+  for (auto& watcher : std::exchange(group.watchers, {})) parts_.ended.push(std::move(watcher), group.failure);
 }
 
 internal::SharedFailure FailureHandler::failure_of_parent(const Group& opening) const {
@@ -126,6 +133,7 @@ void FailureHandler::sweep() {
   parts_.operations.erase_ended();
   for (auto& [id, group] : parts_.groups) {
     if (!group->failure) continue;
+    end_watchers(*group);
     for (const StoredFrame& late : std::exchange(group->stored, {}))
       parts_.frame_sender.consume(late.header, late.frame);
     if (group->mailbox != nullptr) group->mailbox->drop_frames();

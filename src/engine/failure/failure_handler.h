@@ -61,6 +61,7 @@ class FailureHandler {
   ErrorInfo group_error(const Group& group, ErrorKind kind, WorldRank peer, const std::string& what) const;
 
  private:
+  void end_watchers(Group& group);
   void tell_members(Group& group);
   bool poison_if_possible(std::uint64_t group, const std::vector<int>& ranks, const ErrorInfo& failure);
   void tell_refusals();

@@ -114,6 +114,7 @@ struct Group {
   std::unique_ptr<Mailbox> mailbox;                // from the first message on
   std::unique_ptr<CellOperation> parked_exchange;  // of calls that are done on the spot, from the first one on
   AdmissionControl admission;
+  std::vector<std::shared_ptr<internal::WorkState>> watchers;  // end with the failure, or well when the group is closed
 
   int world() const { return static_cast<int>(ranks.size()); }
   WorldRank world_rank(GroupRank member) const { return WorldRank(ranks[member.index()]); }

@@ -103,6 +103,12 @@ bool GroupLifecycle::has_board(std::uint64_t id) const {
   return found != nullptr && found->has_board;
 }
 
+void GroupLifecycle::notify_when_failed(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {
+  Group* const target = parts_.groups.find(id);
+  if (target != nullptr && target->failure == nullptr) return target->watchers.push_back(std::move(work));
+  parts_.ended.push(std::move(work), target == nullptr ? nullptr : target->failure);
+}
+
 void GroupLifecycle::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {
   quiet_waiters_.emplace_back(id, std::move(work));
   notify_quiet();

@@ -116,7 +116,7 @@ struct Flight {
   int to = -1;
   std::size_t size = 0;
   std::vector<std::byte> bytes;  // size_only: data frames keep only the header
-  Route route;
+  Route route{};
   int connection = -1;       // -1: its bytes are not counted
   std::uint64_t number = 0;  // in the order of sending to that rank, where there are Connections
   bool is_receipt = false;   // not a frame, but the news at `to` that one of its frames has arrived at `from`

@@ -1,6 +1,7 @@
 """What torch 2.14 and 2.15 added to a backend: hooks, gather_single(), options of its own for a child, timeouts."""
 
 import os
+import pickle
 import signal
 from datetime import timedelta
 
@@ -50,9 +51,13 @@ def test_torchs_flight_recorder_hears_of_the_ends():
         dist.all_reduce(torch.ones(10))
         dist.all_reduce(torch.ones(20), async_op=True).wait()
         dist.barrier()
-        return hook is not None
+        assert hook is not None
+        recorded = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())
+        return [entry["profiling_name"] for entry in recorded["entries"]]
 
-    assert all(run_ranks(body, environment={"TORCH_FR_BUFFER_SIZE": "100", "TORCH_NCCL_TRACE_BUFFER_SIZE": "100"}))
+    variables = {"TORCH_FR_BUFFER_SIZE": "100", "TORCH_NCCL_TRACE_BUFFER_SIZE": "100"}
+    for names in run_ranks(body, environment=variables):
+        assert [name.partition(":")[2] for name in names] == ["all_reduce", "all_reduce", "barrier"]
 
 
 def test_a_work_knows_its_timeout():

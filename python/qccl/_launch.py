@@ -91,10 +91,13 @@ def discover(
     found = {
         "RANK": launch.rank,
         "WORLD_SIZE": launch.world,
-        "LOCAL_RANK": launch.local_rank if launch.local_rank >= 0 else None,
-        "LOCAL_WORLD_SIZE": launch.local_world or None,
         "MASTER_ADDR": launch.master_address,
         "MASTER_PORT": launch.master_port,
     }
-    os.environ.update({name: str(value) for name, value in found.items() if value is not None})
+    os.environ.update({name: str(value) for name, value in found.items()})
+    # One that is set may choose a device.
+    if launch.local_rank >= 0:
+        os.environ.setdefault("LOCAL_RANK", str(launch.local_rank))
+    if launch.local_world > 0:
+        os.environ.setdefault("LOCAL_WORLD_SIZE", str(launch.local_world))
     return launch

@@ -24,7 +24,9 @@ using bootstrap::Membership;
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 constexpr const char* kThisHost = "127.0.0.1";
 
-bool is_given(const InitOptions& options) {
+// Whether options or variables name rank 0's address and port, not only a launcher or the program's store.
+bool is_given(const InitOptions& options, const Membership& own) {
+  if (own.master_address.empty() || own.master_port == 0 || own.has_own_store) return false;
   return (options.master_address || environment("MASTER_ADDR")) && (options.master_port || environment("MASTER_PORT"));
 }
 
@@ -90,7 +92,7 @@ Result<Launch> found(const InitOptions& options, std::uint16_t port) {
     launch.local_rank = own.rank;
     launch.local_world = own.world;
   }
-  if (is_given(options)) return launch;
+  if (is_given(options, own)) return launch;
   if (own.world == 1) {
     launch.master_address = kThisHost;
     QCCL_TRY(choose_port(port, launch));

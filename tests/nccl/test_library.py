@@ -77,3 +77,14 @@ def test_sums_are_compressed_if_and_as_the_variables_say(variables, codec, tmp_p
     log = json.loads(Path(f"{prefix}0.json").read_text())
     codecs = [event["args"]["compression"] for event in log["traceEvents"] if event["name"] == "all_reduce"]
     assert codecs == [codec]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["MASTER_ADDR=gone.invalid", "MASTER_PORT=tcp://10.0.0.1:80", "LOCAL_RANK=-1", "LOCAL_RANK=7",
+     "LOCAL_WORLD_SIZE=8", "TORCHELASTIC_RESTART_COUNT=x", "WORLD_SIZE=1", "SLURM_PROCID=9"],
+)  # fmt: skip
+def test_variables_of_a_launch_do_not_override_the_ranks_of_a_communicator(wrong):
+    name, value = wrong.split("=")
+    ended = run(PROGRAM, **{"RANK": "1", "WORLD_SIZE": "4"} | {name: value})
+    assert ended.returncode == 0, ended.stdout + ended.stderr

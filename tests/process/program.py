@@ -30,6 +30,7 @@ def environment(**variables: str) -> dict[str, str]:
     """This process's environment without the variables that a launcher around the tests may have set."""
     ours = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS PYTHONUNBUFFERED"
     families = ("QCCL_", "NCCL_SOCKET_", "TORCHELASTIC_", "OMPI_COMM_", "PMI", "MPI_LOCAL", "SLURM_", "AZ", "SM_")
+    families += ("MV2_COMM_", "JSM_", "FLUX_", "PALS_", "HOROVOD_", "PET_", "GROUP_")
     kept = {k: v for k, v in os.environ.items() if k not in ours.split() and not k.startswith(families)}
     return kept | variables
 

@@ -39,16 +39,24 @@ WRONG_VARIABLES = {
     "port out of range": (TORCHRUN | {"MASTER_PORT": "65536"}, ['MASTER_PORT is "65536"', "1 to 65535"]),
     "no master": (without(TORCHRUN, "MASTER_ADDR"), ["MASTER_ADDR is not set: set MASTER_ADDR to rank 0's host"]),
     "no port": (without(TORCHRUN, "MASTER_PORT"), ["MASTER_PORT is not set"]),
-    "local rank beyond its host": (
-        TORCHRUN | {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"},
-        ['LOCAL_RANK is "1"', "0 to 0"],
-    ),
     "master that does not exist": (TORCHRUN | {"MASTER_ADDR": "no-such.invalid"}, ['"no-such.invalid"', "MASTER_ADDR"]),
     "stale rank under Open MPI": (TORCHRUN | {"RANK": "0"} | OPEN_MPI, ["RANK is 0", "OMPI_COMM_WORLD_RANK is 1"]),
     "stale world under Slurm": (SLURM | {"WORLD_SIZE": "8"}, ["SLURM_NTASKS is 2", "WORLD_SIZE is 8"]),
-    "stale local rank under Open MPI": (
-        OPEN_MPI | {"LOCAL_RANK": "0"},
-        ["OMPI_COMM_WORLD_LOCAL_RANK is 1", "LOCAL_RANK is 0"],
+    "a world of one under srun": (
+        SLURM | {"SLURM_STEP_ID": "0", "WORLD_SIZE": "1"},
+        ["SLURM_NTASKS is 2", "WORLD_SIZE is 1"],
+    ),
+    "MVAPICH2 without a master": (
+        {"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "2"},
+        ["MASTER_ADDR is not set", "mpirun_rsh"],
+    ),
+    "nodes of a torchrun with several ranks": (
+        {"PET_NODE_RANK": "1", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "8"},
+        ["PET_NODE_RANK is 1", "PET_NNODES is 2", "start it by torchrun"],
+    ),
+    "one node of several": (
+        {"NODE_RANK": "0", "NNODES": "2"},
+        ["NODE_RANK is 0", "NNODES is 2", "one of several", "unset both"],
     ),
     "two MPIs": (OPEN_MPI | PMI | {"PMI_RANK": "0"}, ["OMPI_COMM_WORLD_RANK is 1", "PMI_RANK is 0"]),
     "Open MPI without its daemon": (OPEN_MPI, ["MASTER_ADDR is not set", "mpirun -x MASTER_ADDR=HOST"]),

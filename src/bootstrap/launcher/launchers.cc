@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <initializer_list>
 #include <numeric>
 
 #include "base/digest/digest.h"
@@ -175,6 +176,48 @@ Status complete_slurm(const EnvironmentLookup& lookup, Membership& membership) {
   return {};
 }
 
+// ---- launchers that give every job an identity
+
+// If all ranks are here they meet by the job's identity, which these variables give.
+Status meet_by(const EnvironmentLookup& lookup, std::initializer_list<const char*> names, Membership& membership) {
+  std::string identity;
+  for (const char* name : names) {
+    auto value = lookup(name);
+    if (!value) return {};
+    identity += fmt::format("{}={} ", name, *value);
+  }
+  if (all_local(membership) && !has_master(membership)) meet_on_one_host(identity, membership);
+  return {};
+}
+
+Status complete_flux(const EnvironmentLookup& lookup, Membership& membership) {
+  if (membership.local_world == 0 && lookup("FLUX_JOB_NNODES") == "1") membership.local_world = membership.world;
+  return meet_by(lookup, {"FLUX_URI", "FLUX_JOB_ID"}, membership);
+}
+
+// ---- the nodes of torchrun, whose variables platforms set for a torchrun that a program may have been started without
+
+std::optional<std::string> nodes_unsupported_reason(const EnvironmentLookup& lookup) {
+  const auto nodes = first_set(lookup, {"PET_NNODES", "GROUP_WORLD_SIZE"});
+  if (!nodes) return "PET_NNODES is not set";
+  if (!parse_number<int>(nodes->value)) return fmt::format("{}={} is no number of nodes", nodes->name, nodes->value);
+  if (!first_set(lookup, {"PET_NODE_RANK", "GROUP_RANK"})) return "PET_NODE_RANK is not set";
+  const std::string processes = lookup("PET_NPROC_PER_NODE").value_or("1");
+  if (processes == "1") return std::nullopt;
+  return fmt::format("PET_NPROC_PER_NODE={}: a node has several ranks, which torchrun would number", processes);
+}
+
+Status complete_nodes(const EnvironmentLookup& lookup, Membership& membership) {
+  if (membership.local_world == 0) membership.local_world = 1;
+  if (membership.local_rank < 0) membership.local_rank = 0;
+  const std::string endpoint = lookup("PET_RDZV_ENDPOINT").value_or("");
+  const auto colon = std::min(endpoint.rfind(':'), endpoint.size());
+  const std::string port = lookup("PET_MASTER_PORT").value_or(endpoint.substr(std::min(colon + 1, endpoint.size())));
+  const std::string address = lookup("PET_MASTER_ADDR").value_or(endpoint.substr(0, colon));
+  set_master(membership, os::without_brackets(address), parse_number<std::uint16_t>(port).value_or(kDefaultPort));
+  return {};
+}
+
 // ---- the table
 
 constexpr RankVariables kOpenMpiVariables = {.rank = {"OMPI_COMM_WORLD_RANK"},
@@ -215,6 +258,48 @@ constexpr Launcher kLaunchers[] = {
      .variables = kOpenMpiVariables,
      .how_to_set_master = kOpenMpiMaster,
      .complete = complete_open_mpi},
+    {.name = "MVAPICH2",
+     .description = "MVAPICH2 (mpirun_rsh)",
+     .variables = {.rank = {"MV2_COMM_WORLD_RANK"},
+                   .world = {"MV2_COMM_WORLD_SIZE"},
+                   .local_rank = {"MV2_COMM_WORLD_LOCAL_RANK"},
+                   .local_world = {"MV2_COMM_WORLD_LOCAL_SIZE"}},
+     .how_to_set_master = "name rank 0's host: mpirun_rsh ... MASTER_ADDR=HOST MASTER_PORT=PORT PROGRAM"},
+    {.name = "JSM",
+     .description = "JSM (jsrun)",
+     .variables = {.rank = {"JSM_NAMESPACE_RANK"},
+                   .world = {"JSM_NAMESPACE_SIZE"},
+                   .local_rank = {"JSM_NAMESPACE_LOCAL_RANK"},
+                   .local_world = {"JSM_NAMESPACE_LOCAL_SIZE"}},
+     .how_to_set_master = "name rank 0's host: jsrun -E MASTER_ADDR=HOST -E MASTER_PORT=PORT"},
+    {.name = "Flux",
+     .description = "Flux (flux run)",
+     .variables = {.rank = {"FLUX_TASK_RANK"},
+                   .world = {"FLUX_JOB_SIZE"},
+                   .local_rank = {"FLUX_TASK_LOCAL_ID"},
+                   .local_world = {}},  // complete_flux() finds it
+     .how_to_set_master = "name rank 0's host: flux run --env=MASTER_ADDR=HOST --env=MASTER_PORT=PORT",
+     .complete = complete_flux},
+    {.name = "PALS",
+     .description = "PALS (Cray's mpiexec)",
+     .variables = {.rank = {"PALS_RANKID"},
+                   .world = {"PALS_NRANKS"},
+                   .local_rank = {"PALS_LOCAL_RANKID"},
+                   .local_world = {"PALS_LOCAL_SIZE"}},
+     .how_to_set_master = "name rank 0's host: mpiexec --env MASTER_ADDR=HOST --env MASTER_PORT=PORT",
+     .complete = [](const EnvironmentLookup& lookup,
+                    Membership& membership) { return meet_by(lookup, {"PALS_APID"}, membership); }},
+    {.name = "Horovod",
+     .description = "Horovod (horovodrun)",
+     .variables = {.rank = {"HOROVOD_RANK"},
+                   .world = {"HOROVOD_SIZE"},
+                   .local_rank = {"HOROVOD_LOCAL_RANK"},
+                   .local_world = {"HOROVOD_LOCAL_SIZE"}},
+     .how_to_set_master = "name rank 0's host: export MASTER_ADDR=HOST MASTER_PORT=PORT before horovodrun",
+     .complete =
+         [](const EnvironmentLookup& lookup, Membership& membership) {
+           return meet_by(lookup, {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"}, membership);
+         }},
     {.name = "PMI",
      .description = "PMI (MPICH, Intel MPI, srun --mpi=pmi2)",
      .variables = {.rank = {"PMI_RANK"},
@@ -236,9 +321,34 @@ constexpr Launcher kLaunchers[] = {
      .how_to_set_master = "name rank 0's host: export MASTER_ADDR=HOST MASTER_PORT=PORT before srun",
      .unsupported_reason = slurm_unsupported_reason,
      .complete = complete_slurm},
+    {.name = "torchrun's nodes",
+     .description = "PET_NODE_RANK and PET_NNODES (one process a node)",
+     .variables = {.rank = {"PET_NODE_RANK", "GROUP_RANK"},
+                   .world = {"PET_NNODES", "GROUP_WORLD_SIZE"},
+                   .local_rank = {},
+                   .local_world = {}},  // complete_nodes() sets both
+     .how_to_set_master = "start the program by torchrun, or set MASTER_ADDR and MASTER_PORT to rank 0's",
+     .unsupported_reason = nodes_unsupported_reason,
+     .complete = complete_nodes,
+     .counts_nodes = true},
+};
+
+constexpr LaunchSign kLaunchSigns[] = {
+    {"PET_NODE_RANK", "PET_NNODES"},
+    {"PET_RDZV_ENDPOINT", "PET_NNODES"},
+    {"GROUP_RANK", "PET_NNODES"},
+    {"GROUP_RANK", "GROUP_WORLD_SIZE"},
+    {"NODE_RANK", "NNODES"},
+    {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"},
+    {"MPIRUN_RANK", "MPIRUN_NPROCS"},
+    {"MPI_RANKID", "MPI_NRANKS"},
+    {"SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES"},
+    {"AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES"},
 };
 
 }  // namespace
+
+std::span<const LaunchSign> launch_signs() { return kLaunchSigns; }
 
 std::span<const Launcher> launchers() { return kLaunchers; }
 

@@ -44,10 +44,20 @@ struct Launcher {
   Status (*complete)(const EnvironmentLookup&, Membership&) = nullptr;
   // The launcher's choice of interfaces between hosts, if the user makes none, with the name of its source.
   std::optional<Variable> (*interfaces)(const EnvironmentLookup&) = nullptr;
+  // The variables number nodes, each of which may have several ranks: they are a rank only if nothing else gives one.
+  bool counts_nodes = false;
 };
 
 // In the order in which they are tried. The first is that of RANK and WORLD_SIZE.
 std::span<const Launcher> launchers();
+
+// Variables that show a launch of several processes without giving this one a rank: one numbers it or its host, and one
+// counts them.
+struct LaunchSign {
+  const char* index;
+  const char* count;
+};
+std::span<const LaunchSign> launch_signs();
 
 // More nodes than any job has.
 inline constexpr std::size_t kMaxNodes = 65536;

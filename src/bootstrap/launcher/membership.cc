@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "bootstrap/launcher/launchers.h"
+#include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -43,12 +44,21 @@ template <class T>
 Result<std::optional<Given>> read_number(const std::optional<T>& option, const char* option_name,
                                          const std::optional<Variable>& variable, Limits limits) {
   if (!option) return read_number(variable, limits);
-  return read_number(Variable{std::string("InitOptions::") + option_name, std::to_string(*option)}, limits);
+  return read_number(Variable{fmt::format("InitOptions::{}", option_name), std::to_string(*option)}, limits);
 }
 
 Failure missing(const std::string& present, const std::string& absent) {
   return invalid(present + " is set but " + absent +
                  " is not: set both (torchrun and `qccl run` set all), or none for a single process");
+}
+
+// ---- what the program gives counts, and variables only for what it leaves open
+
+bool gives_ranks(const InitOptions& options) { return options.rank && options.world; }
+
+bool leaves_nothing_open(const InitOptions& options) {
+  const bool gives_place = options.store != nullptr || (options.master_address && options.master_port);
+  return gives_ranks(options) && (gives_place || *options.world == 1);
 }
 
 // ---- which variables count
@@ -103,11 +113,15 @@ bool agrees(const Claim& claim, const Membership& own) {
 
 bool is_torchrun(const Launcher& launcher) { return &launcher == &launchers().front(); }
 
+bool is_slurm(const Launcher& launcher) { return std::string_view(launcher.name) == "Slurm"; }
+
 // Whether `outer` may have started the launcher `inner` that started this process: srun starts an mpirun or a torchrun
 // on each node, or a program starts its own processes.
 bool may_be_outer(const Claim& outer, const Launcher& inner, const Membership& own, const EnvironmentLookup& lookup) {
-  if (!is_torchrun(inner)) return std::string_view(outer.launcher->name) == "Slurm" || lookup("SLURM_STEP_ID");
-  if (lookup("TORCHELASTIC_RUN_ID")) return true;
+  if (is_torchrun(inner) && lookup("TORCHELASTIC_RUN_ID")) return true;
+  if (outer.launcher->counts_nodes) return own.world > 1;
+  if (is_slurm(inner) || is_torchrun(*outer.launcher)) return false;
+  if (!is_torchrun(inner)) return is_slurm(*outer.launcher) || lookup("SLURM_STEP_ID");
   const auto rank = number_in(outer.rank, kRanks), world = number_in(outer.world, kWorlds);
   if (!rank || !world) return false;
   const auto ranks_each = own.world / world->value;
@@ -134,36 +148,35 @@ Status check_others(const Inputs& inputs, const Claim& taken, const Given& rank,
 
 // ---- the rest of a membership
 
-// Reads only launchers with the same rank and world: another one may have started a program that sets its own rank.
-Status read_local(const Inputs& inputs, Membership& own) {
-  std::optional<Given> local_rank;
-  for (const Claim& claim : inputs.claims) {
-    if (!agrees(claim, own)) continue;
-    const RankVariables& variables = claim.launcher->variables;
-    QCCL_ASSIGN(auto rank, read_number(first_set(inputs.lookup, variables.local_rank), {0, own.world - 1}));
-    QCCL_ASSIGN(const auto world, read_number(first_set(inputs.lookup, variables.local_world), {1, own.world}));
-    if (rank && differs(local_rank, rank->value)) return contradiction(*local_rank, *rank, *claim.launcher);
-    if (rank) local_rank = std::move(rank);
-    if (world && own.local_world == 0) own.local_world = static_cast<int>(world->value);
-  }
-  if (!local_rank) return {};
-  own.local_rank = static_cast<int>(local_rank->value);
-  if (own.local_world == 0 || own.local_rank < own.local_world) return {};
-  return out_of_range({local_rank->name, std::to_string(own.local_rank)}, {0, own.local_world - 1});
+// Fills in what a launcher says about the ranks of this host, unless another one has said it or it cannot be true. A
+// local rank is never an error: programs and job scripts also choose a device by LOCAL_RANK.
+Status read_local_of(const Inputs& inputs, const Claim& claim, Membership& own) {
+  const RankVariables& variables = claim.launcher->variables;
+  auto world = read_number(first_set(inputs.lookup, variables.local_world), {1, own.world});
+  if (!world && !gives_ranks(inputs.options)) return world.failure();
+  const bool has_world = world && *world && (*world)->value > own.local_rank;
+  if (has_world && own.local_world == 0) own.local_world = static_cast<int>((*world)->value);
+  const int ranks = own.local_world == 0 ? own.world : own.local_world;
+  const auto rank = number_in(first_set(inputs.lookup, variables.local_rank), {0, ranks - 1});
+  if (rank && own.local_rank < 0) own.local_rank = static_cast<int>(rank->value);
+  return {};
 }
 
-// Checks a lone LOCAL_RANK against the local rank of another launcher.
-Status check_local_rank(const Inputs& inputs, const Launcher& taken, const Membership& own) {
-  const Launcher& torchrun = launchers().front();
-  const auto local_rank = number_in(first_set(inputs.lookup, torchrun.variables.local_rank), kRanks);
-  const auto own_variable = first_set(inputs.lookup, taken.variables.local_rank);
-  if (is_torchrun(taken) || own.local_rank < 0 || !own_variable || !differs(local_rank, own.local_rank)) return {};
-  return contradiction({own_variable->name, own.local_rank}, *local_rank, torchrun);
+// Reads only launchers with the same rank and world: another one may have started a program that sets its own rank.
+// LOCAL_RANK and LOCAL_WORLD_SIZE count last.
+Status read_local(const Inputs& inputs, Membership& own) {
+  if (leaves_nothing_open(inputs.options)) return {};
+  for (const Claim& claim : inputs.claims) {
+    if (!is_torchrun(*claim.launcher) && agrees(claim, own)) QCCL_TRY(read_local_of(inputs, claim, own));
+  }
+  const Claim& torchrun = inputs.claims.front();
+  return agrees(torchrun, own) ? read_local_of(inputs, torchrun, own) : Status();
 }
 
 Status read_job(const Inputs& inputs, Membership& own) {
   own.job = inputs.options.job;
   if (own.job.empty()) own.job = inputs.lookup("TORCHELASTIC_RUN_ID").value_or("default");
+  if (leaves_nothing_open(inputs.options)) return {};
   QCCL_ASSIGN(const auto restart, read_number(first_set(inputs.lookup, {"TORCHELASTIC_RESTART_COUNT"}),
                                               {0, std::numeric_limits<std::int32_t>::max()}));
   if (restart) own.restart = static_cast<std::uint32_t>(restart->value);
@@ -196,14 +209,18 @@ Status ask_launchers(const Inputs& inputs, Membership& own, std::string& advice)
   return {};
 }
 
-// Reads address and port of the store as options and variables name it.
+// Reads address and port of the store as options name them, and variables what options leave open.
 Status read_address(const Inputs& inputs, Membership& own) {
   const InitOptions& options = inputs.options;
-  QCCL_ASSIGN(const auto port,
-              read_number(options.master_port, "master_port", first_set(inputs.lookup, {"MASTER_PORT"}), {1, 65535}));
-  const auto address = options.master_address ? options.master_address : inputs.lookup("MASTER_ADDR");
-  own.master_address = address.value_or("");
+  own.has_own_store = options.store != nullptr;
+  const bool is_open = !own.has_own_store && !leaves_nothing_open(options);
+  const auto variable = [&](const char* name) {
+    return is_open ? first_set(inputs.lookup, {name}) : std::optional<Variable>();
+  };
+  QCCL_ASSIGN(const auto port, read_number(options.master_port, "master_port", variable("MASTER_PORT"), {1, 65535}));
   if (port) own.master_port = static_cast<std::uint16_t>(port->value);
+  const auto address = variable("MASTER_ADDR");
+  own.master_address = os::without_brackets(options.master_address.value_or(address ? address->value : ""));
   const bool from_variables = address && port && !options.master_address && !options.master_port;
   own.launcher_serves = from_variables && inputs.lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
   return {};
@@ -235,6 +252,20 @@ std::optional<std::string> stray_setting(const Inputs& inputs) {
   return std::nullopt;
 }
 
+// Fails if variables show a launch of several processes: each of them would believe to be alone.
+Status check_signs(const Inputs& inputs) {
+  for (const LaunchSign& sign : launch_signs()) {
+    const auto index = inputs.lookup(sign.index), count = inputs.lookup(sign.count);
+    if (!index || !count || *count == "1" || *count == "1:1") continue;
+    return invalid(
+        fmt::format("{} is {} and {} is {}: this process is one of several, but nothing says its rank; set RANK, "
+                    "WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or start it by torchrun or another launcher that QCCL "
+                    "knows; if it is alone, unset both",
+                    sign.index, *index, sign.count, *count));
+  }
+  return {};
+}
+
 const char* name_of(const VariableNames& names) { return names.front() == nullptr ? "the world size" : names.front(); }
 
 }  // namespace
@@ -248,6 +279,7 @@ Result<Membership> discover_membership(const InitOptions& options, const Environ
   QCCL_ASSIGN(const auto world, read_number(options.world, "world", claim.world, kWorlds));
   Membership own;
   if (!rank && !world) {
+    QCCL_TRY(check_signs(inputs));
     if (const auto stray = stray_setting(inputs)) return missing(*stray, name_of(launcher.variables.rank));
     own.local_rank = 0;
     own.local_world = 1;
@@ -263,11 +295,10 @@ Result<Membership> discover_membership(const InitOptions& options, const Environ
   }
   own.rank = static_cast<int>(rank->value);
   own.world = static_cast<int>(world->value);
-  const bool from_options = options.rank && options.world;
+  const bool from_options = gives_ranks(options);
   own.source = from_options ? "init() options" : launcher.description;
   if (!from_options) QCCL_TRY(check_others(inputs, claim, *rank, *world, own));
   QCCL_TRY(read_local(inputs, own));
-  if (!from_options) QCCL_TRY(check_local_rank(inputs, launcher, own));
   QCCL_TRY(read_job(inputs, own));
   QCCL_TRY(read_master(inputs, own));
   read_filter(inputs, own);
@@ -309,7 +340,7 @@ std::string rejection_reason(const Claim& claim, const Claim* taken) {
 
 std::vector<Source> list_sources(const InitOptions& options, const EnvironmentLookup& lookup) {
   const Inputs inputs(options, lookup);
-  const bool from_options = options.rank && options.world;
+  const bool from_options = gives_ranks(options);
   std::vector<Source> sources = {
       {"init() options", from_options, from_options ? "rank and world are given" : "none are given"}};
   const Claim* taken = first_claim(inputs.claims);
@@ -326,6 +357,8 @@ std::vector<Source> list_sources(const InitOptions& options, const EnvironmentLo
 bool on_one_host(const Membership& membership) {
   if (!membership.meeting_socket.empty()) return true;
   if (membership.local_world != 0) return membership.local_world == membership.world;
+  // Rank 0 may call its own host localhost.
+  if (membership.has_own_store) return false;
   const std::string& master = membership.master_address;
   return master == "localhost" || master == "::1" || master.starts_with("127.");
 }

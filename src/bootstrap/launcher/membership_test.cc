@@ -140,12 +140,94 @@ TEST(Membership, options_take_precedence_over_variables) {
   }
 }
 
-TEST(Membership, a_store_of_the_program_needs_no_master) {
+InitOptions ranks_given(int rank, int world) {
   InitOptions options;
-  options.rank = 0;
-  options.world = 2;
+  options.rank = rank;
+  options.world = world;
+  return options;
+}
+
+TEST(Membership, a_store_of_the_program_needs_no_master) {
+  InitOptions options = ranks_given(0, 2);
   options.store = std::make_shared<MemoryStore>();
   EXPECT_FALSE(found({}, options).hosts_store);
+}
+
+// Each a variable of another launch, or of one that means something else.
+const std::vector<std::pair<const char*, const char*>> kWrong = {{"MASTER_ADDR", "gone.invalid"},
+                                                                 {"MASTER_ADDR", "localhost"},
+                                                                 {"MASTER_PORT", "0"},
+                                                                 {"MASTER_PORT", "tcp://a:80"},
+                                                                 {"LOCAL_RANK", "-1"},
+                                                                 {"LOCAL_RANK", "7"},
+                                                                 {"LOCAL_WORLD_SIZE", "8"},
+                                                                 {"LOCAL_WORLD_SIZE", "2"},
+                                                                 {"TORCHELASTIC_RESTART_COUNT", "x"},
+                                                                 {"RANK", "5"},
+                                                                 {"WORLD_SIZE", "one"},
+                                                                 {"SLURM_PROCID", "3"},
+                                                                 {"OMPI_COMM_WORLD_RANK", "0"},
+                                                                 {"OMPI_COMM_WORLD_SIZE", "9"},
+                                                                 {"PMI_RANK", "x"}};
+
+TEST(Membership, of_a_program_that_gives_ranks_and_place_no_variable_counts) {
+  InitOptions with_store = ranks_given(1, 2), with_address = ranks_given(1, 2);
+  with_store.store = std::make_shared<MemoryStore>();
+  with_address.master_address = "10.0.0.9";
+  with_address.master_port = 4000;
+  for (const auto& [name, value] : kWrong) {
+    const Variables variables = Variables{{"RANK", "1"}, {"WORLD_SIZE", "2"}} + Variables{{name, value}};
+    for (const InitOptions& options : {with_store, with_address, ranks_given(0, 1)}) {
+      const auto rank = found(variables, options);
+      expect_ranks(rank, *options.rank, *options.world, -1, 0);
+      EXPECT_EQ(rank.master_address, options.master_address.value_or("")) << name;
+      EXPECT_EQ(rank.master_port, options.master_port.value_or(0)) << name;
+      EXPECT_EQ(rank.restart, 0u);
+      EXPECT_FALSE(on_one_host(rank)) << name;
+    }
+  }
+}
+
+TEST(Membership, a_store_of_the_program_under_a_launcher_is_where_ranks_meet) {
+  InitOptions options;
+  options.store = std::make_shared<MemoryStore>();
+  for (const auto& [name, value] : kWrong) {
+    if (std::string_view(name).starts_with("MASTER")) {
+      EXPECT_EQ(found(torchrun("1") + Variables{{name, value}}, options).master_address, "") << name;
+    }
+  }
+}
+
+TEST(Membership, an_address_beside_the_store_of_the_program_does_not_put_all_ranks_on_one_host) {
+  InitOptions options = ranks_given(0, 2);
+  options.store = std::make_shared<MemoryStore>();
+  options.master_address = "localhost";
+  EXPECT_EQ(found({}, options).master_address, "localhost");
+  EXPECT_FALSE(on_one_host(found({}, options)));
+}
+
+TEST(Membership, a_local_rank_that_chooses_a_device_is_no_error) {
+  // A GPU a task: each process sees one device.
+  const Variables one_device = {{"LOCAL_RANK", "0"}};
+  EXPECT_EQ(found(open_mpi() + one_device).local_rank, 1);
+  EXPECT_EQ(found(open_mpi() + one_device + Variables{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}})
+                .local_rank,
+            1);
+  const auto task = slurm({{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "1"}, {"RANK", "4"}, {"WORLD_SIZE", "5"}});
+  expect_ranks(found(task + one_device), 4, 5, 1, 2);
+  // A device of its own choice.
+  for (const char* device : {"-1", "7", "cuda"}) {
+    EXPECT_EQ(found(torchrun("1") + Variables{{"LOCAL_RANK", device}}).local_rank, -1) << device;
+  }
+}
+
+TEST(Membership, an_address_in_brackets_is_the_address) {
+  EXPECT_EQ(found(torchrun("1") + Variables{{"MASTER_ADDR", "[fd77::1]"}}).master_address, "fd77::1");
+  InitOptions options = ranks_given(0, 2);
+  options.master_address = "[::1]";
+  options.master_port = 1;
+  EXPECT_EQ(found({}, options).master_address, "::1");
+  EXPECT_TRUE(on_one_host(found({}, options)));
 }
 
 TEST(Membership, half_a_set_names_the_missing_variable) {
@@ -163,9 +245,11 @@ TEST(Membership, bad_numbers_name_the_variable_and_the_value) {
   expect_invalid(discover(torchrun("-1")), {"RANK", "\"-1\""});
   expect_invalid(discover(torchrun("1 ")), {"RANK", "\"1 \""});
   expect_invalid(discover(torchrun("4")), {"RANK is 4 but WORLD_SIZE is 4"});
-  const std::vector<std::vector<std::string>> cases = {
-      {"WORLD_SIZE", "0"},           {"WORLD_SIZE", "99999999999999999999"}, {"MASTER_PORT", "65536", "1 to 65535"},
-      {"LOCAL_RANK", "2", "0 to 1"}, {"LOCAL_WORLD_SIZE", "5", "1 to 4"},    {"TORCHELASTIC_RESTART_COUNT", "x"}};
+  const std::vector<std::vector<std::string>> cases = {{"WORLD_SIZE", "0"},
+                                                       {"WORLD_SIZE", "99999999999999999999"},
+                                                       {"MASTER_PORT", "65536", "1 to 65535"},
+                                                       {"LOCAL_WORLD_SIZE", "5", "1 to 4"},
+                                                       {"TORCHELASTIC_RESTART_COUNT", "x"}};
   for (const auto& texts : cases) expect_invalid(discover(torchrun("0") + Variables{{texts[0], texts[1]}}), texts);
   InitOptions options;
   options.rank = -3;
@@ -310,6 +394,112 @@ TEST(Membership, sagemakers_first_host_is_the_master) {
   expect_invalid(discover(sagemaker("1") + Variables{{"SM_HOSTS", "[]"}}), {"SM_HOSTS is \"[]\""});
 }
 
+// ---- others
+
+TEST(Membership, ranks_of_every_other_launcher_are_known) {
+  const Variables master = {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1"}};
+  const struct {
+    const char* source;
+    std::vector<std::string> names;  // rank, world, local rank and local world
+  } cases[] = {
+      {"MVAPICH2 (mpirun_rsh)",
+       {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"}},
+      {"JSM (jsrun)",
+       {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"}},
+      {"Flux (flux run)", {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"}},
+      {"PALS (Cray's mpiexec)", {"PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"}},
+      {"Horovod (horovodrun)", {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"}},
+  };
+  for (const auto& [source, names] : cases) {
+    Variables variables = {{names[0], "3"}, {names[1], "4"}, {names[2], "1"}};
+    if (names.size() == 4) variables[names[3]] = "2";
+    const auto rank = found(variables + master);
+    expect_ranks(rank, 3, 4, 1, names.size() == 4 ? 2 : 0);
+    EXPECT_EQ(rank.source, source);
+    expect_invalid(discover(variables), {"MASTER_ADDR is not set", "MASTER_ADDR=HOST"});
+    expect_invalid(discover(variables - names[0].c_str()), {names[1] + " is set but " + names[0] + " is not"});
+    expect_invalid(discover(variables + Variables{{"WORLD_SIZE", "1"}}), {names[1] + " is 4", "WORLD_SIZE is 1"});
+  }
+}
+
+TEST(Membership, launchers_that_identify_the_job_let_ranks_of_one_host_meet_at_a_socket) {
+  const Variables flux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "2"}, {"FLUX_JOB_NNODES", "1"}};
+  const Variables pals = {{"PALS_RANKID", "1"}, {"PALS_NRANKS", "2"}, {"PALS_LOCAL_SIZE", "2"}};
+  const Variables horovod = {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}};
+  const struct {
+    Variables variables, identity;
+    const char* differs;
+  } cases[] = {
+      {flux, {{"FLUX_URI", "local:///tmp/flux-a/local-0"}, {"FLUX_JOB_ID", "f1"}}, "FLUX_JOB_ID"},
+      {pals, {{"PALS_APID", "7c7a"}}, "PALS_APID"},
+      {horovod,
+       {{"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"}, {"HOROVOD_GLOO_RENDEZVOUS_PORT", "4000"}},
+       "HOROVOD_GLOO_RENDEZVOUS_PORT"},
+  };
+  for (const auto& [variables, identity, differs] : cases) {
+    const auto rank = found(variables + identity);
+    EXPECT_TRUE(on_one_host(rank));
+    EXPECT_FALSE(rank.meeting_socket.empty());
+    EXPECT_NE(found(variables + identity + Variables{{differs, "other"}}).meeting_socket, rank.meeting_socket);
+    expect_invalid(discover(variables), {"MASTER_ADDR is not set"});
+  }
+}
+
+// Rank 1 of 2 where a platform has prepared a torchrun on two nodes.
+Variables torchrun_nodes(const Variables& more = {}) {
+  return Variables{{"PET_NODE_RANK", "1"},
+                   {"PET_NNODES", "2"},
+                   {"PET_NPROC_PER_NODE", "1"},
+                   {"PET_MASTER_ADDR", "job-node-0-0.job"},
+                   {"PET_MASTER_PORT", "29400"}} +
+         more;
+}
+
+TEST(Membership, a_program_alone_on_each_node_of_a_torchrun_is_its_nodes_rank) {
+  const auto rank = found(torchrun_nodes());
+  expect_ranks(rank, 1, 2, 0, 1);
+  EXPECT_EQ(master_of(rank), "job-node-0-0.job:29400");
+  const auto endpoint =
+      torchrun_nodes({{"PET_RDZV_ENDPOINT", "[fd77::1]:29401"}}) - "PET_MASTER_ADDR" - "PET_MASTER_PORT";
+  EXPECT_EQ(master_of(found(endpoint)), "fd77::1:29401");
+  const Variables group = {{"GROUP_RANK", "1"}, {"PET_NNODES", "2"}, {"PET_MASTER_ADDR", "a"}};
+  EXPECT_EQ(master_of(found(group)), "a:29500");
+  EXPECT_EQ(found({{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "8"}}).world, 1);
+}
+
+TEST(Membership, nodes_contradict_only_a_rank_that_is_alone) {
+  const Variables ranks = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
+  EXPECT_EQ(found(torchrun_nodes(ranks)).rank, 5);
+  EXPECT_EQ(found(torchrun_nodes(open_mpi())).world, 2);
+  EXPECT_EQ(found(torchrun("3") + Variables{{"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"}}).rank, 3);
+  expect_invalid(discover(torchrun_nodes({{"RANK", "1"}, {"WORLD_SIZE", "1"}})), {"RANK is 1 but WORLD_SIZE is 1"});
+  expect_invalid(discover(torchrun_nodes({{"RANK", "0"}, {"WORLD_SIZE", "1"}})), {"RANK is 0", "PET_NODE_RANK is 1"});
+  expect_invalid(discover(torchrun_nodes({{"PET_NODE_RANK", "0"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}})),
+                 {"WORLD_SIZE is 1", "PET_NNODES is 2"});
+}
+
+TEST(Membership, one_of_several_processes_without_a_rank_is_never_alone) {
+  const struct {
+    Variables variables;
+    const char *index, *count;
+  } cases[] = {
+      {torchrun_nodes({{"PET_NODE_RANK", "0"}, {"PET_NPROC_PER_NODE", "8"}}), "PET_NODE_RANK", "PET_NNODES"},
+      {torchrun_nodes({{"PET_NODE_RANK", "0"}, {"PET_NNODES", "1:4"}}), "PET_NODE_RANK", "PET_NNODES"},
+      {{{"PET_RDZV_ENDPOINT", "a:1"}, {"PET_NNODES", "2"}}, "PET_RDZV_ENDPOINT", "PET_NNODES"},
+      {{{"GROUP_RANK", "0"}, {"GROUP_WORLD_SIZE", "2"}, {"PET_NPROC_PER_NODE", "auto"}},
+       "GROUP_RANK",
+       "GROUP_WORLD_SIZE"},
+      {{{"NODE_RANK", "0"}, {"NNODES", "2"}}, "NODE_RANK", "NNODES"},
+      {slurm({{"SLURM_STEP_NUM_TASKS", "5"}}) - "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"},
+      {{{"SKYPILOT_NODE_RANK", "0"}, {"SKYPILOT_NUM_NODES", "2"}}, "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES"},
+  };
+  for (const auto& [variables, index, count] : cases) {
+    expect_invalid(discover(variables), {std::string(index) + " is ", std::string(count) + " is ", "one of several"});
+    EXPECT_EQ(found(variables, ranks_given(0, 1)).world, 1);
+    EXPECT_EQ(found(variables + Variables{{count, "1"}}).world, 1) << count;
+  }
+}
+
 // ---- several at once
 
 TEST(Membership, contradictions_name_both_variables) {
@@ -321,12 +511,11 @@ TEST(Membership, contradictions_name_both_variables) {
       {open_mpi() + stale, {"RANK is 0", "OMPI_COMM_WORLD_RANK is 1"}},
       {open_mpi() + Variables{{"RANK", "1"}, {"WORLD_SIZE", "3"}}, {"WORLD_SIZE is 3", "OMPI_COMM_WORLD_SIZE is 2"}},
       {open_mpi() + Variables{{"WORLD_SIZE", "4"}}, {"OMPI_COMM_WORLD_SIZE is 2", "WORLD_SIZE is 4"}},
-      {open_mpi() + Variables{{"LOCAL_RANK", "0"}}, {"OMPI_COMM_WORLD_LOCAL_RANK is 1", "LOCAL_RANK is 0"}},
-      {open_mpi() + Variables{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}},
-       {"LOCAL_RANK is 0", "OMPI_COMM_WORLD_LOCAL_RANK is 1"}},
       {open_mpi() + Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, {"OMPI_COMM_WORLD_RANK is 1", "PMI_RANK is 0"}},
       {open_mpi() + Variables{{"PMIX_RANK", "0"}}, {"OMPI_COMM_WORLD_RANK is 1", "PMIX_RANK is 0"}},
       {slurm() + stale, {"RANK is 0", "SLURM_PROCID is 3"}},
+      {slurm({{"WORLD_SIZE", "1"}}), {"SLURM_NTASKS is 5", "WORLD_SIZE is 1"}},
+      {slurm({{"PMIX_RANK", "0"}}), {"SLURM_PROCID is 3", "PMIX_RANK is 0"}},
   };
   for (const auto& [variables, texts] : cases) expect_invalid(discover(variables), texts);
 }
@@ -362,9 +551,15 @@ TEST(Membership, every_source_says_why_it_was_not_taken) {
                                 {"AzureML", "AZUREML_EXPERIMENT_ID is not set"},
                                 {"SageMaker", "SM_TRAINING_ENV is not set"},
                                 {"Open MPI", "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2"},
+                                {"MVAPICH2", "MV2_COMM_WORLD_RANK and MV2_COMM_WORLD_SIZE are not set"},
+                                {"JSM", "JSM_NAMESPACE_RANK and JSM_NAMESPACE_SIZE are not set"},
+                                {"Flux", "FLUX_TASK_RANK and FLUX_JOB_SIZE are not set"},
+                                {"PALS", "PALS_RANKID and PALS_NRANKS are not set"},
+                                {"Horovod", "HOROVOD_RANK and HOROVOD_SIZE are not set"},
                                 {"PMI", "PMI_RANK and PMI_SIZE are not set"},
                                 {"PMIx", "PMIX_RANK=1 does not say the world size"},
                                 {"Slurm", "SLURM_PROCID=3, SLURM_NTASKS=5, but Open MPI comes first"},
+                                {"torchrun's nodes", "PET_NNODES is not set"},
                                 {"a single process", "something else does"}}));
   EXPECT_TRUE(list_sources({}, lookup_in({})).back().taken);
 }

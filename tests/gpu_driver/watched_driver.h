@@ -1,5 +1,5 @@
-// What tests/gpu asks of the fake driver beside a program's part (device/fake/fake_cuda.h), on the machine's own driver:
-// the library's streams, launches and objects, and failures on order. The linker gives the library this table of
+// What tests/gpu asks of the fake driver beside a program's part (device/fake/fake_cuda.h), asked of the machine's: the
+// library's streams, launches and objects, and failures on order. The linker gives the library this table of
 // functions instead of its own (--wrap in tests/CMakeLists.txt); each passes its call on to the driver.
 #pragma once
 

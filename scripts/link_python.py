@@ -1,5 +1,6 @@
 """Makes the packages of python/ importable in this interpreter's environment, with the entry points of
-pyproject.toml, like `pip install --editable` but without a build. Changes nothing when all is in place.
+pyproject.toml, like `pip install --editable` but without a build. Changes nothing when all is in place. A folder as
+its argument gets the same instead: in PYTHONPATH it has the entry points.
 """
 
 import sys
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    site = Path(sysconfig.get_paths()["purelib"])
+    site = Path(sys.argv[1] if len(sys.argv) > 1 else sysconfig.get_paths()["purelib"])
     info = site / "qccl-0.dist-info"
     write(site / "qccl.pth", f"{ROOT / 'python'}\n")
     write(info / "METADATA", "Metadata-Version: 2.1\nName: qccl\nVersion: 0\nSummary: a checkout, see qccl.pth\n")

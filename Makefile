@@ -22,6 +22,7 @@ help: ## List the commands
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
 	@echo '  make soak PROGRAMS=100000   so many programs; CHAOS_SECONDS=3600 make chaos   so long over each transport'
 	@echo '  make mutants ARGS="--count 20 src/wire"    20 changes in that folder; ARGS="--help" lists the options'
+	@echo '  make gpu ARGS="--first-contact"   with what scripts/pack_gpu.sh packed elsewhere; installs nothing'
 	@echo '  QCCL_VENV=DIR make demo     with the torch of that environment (also gpu): docs/gpu.md'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
 
@@ -89,8 +90,10 @@ bench: setup build/build.ninja ## Build all benchmarks and run the small ones; r
 	@JOBS=$(JOBS) scripts/build_python.sh all qccl_benchmarks
 	@scripts/run_benchmarks.sh $(ARGS)
 
-gpu: setup ## On a machine with a GPU: compare bytes with the host's, measure, in less than ten minutes (docs/gpu.md)
-	@$(VENV_PYTHON) scripts/run_gpu.py $(ARGS)
+# Its --first-contact installs and builds nothing.
+GPU_SETUP := $(if $(findstring --first-contact,$(ARGS)),,setup)
+gpu: $(GPU_SETUP) ## On a machine with a GPU: compare bytes with the host's, measure, in ten minutes (docs/gpu.md)
+	@$(if $(GPU_SETUP),$(VENV_PYTHON),python3) scripts/run_gpu.py $(ARGS)
 
 clean: ## Remove everything that was built (.venv* and .torch-headers stay: rm -r)
 	rm -rf build build-* dist python/qccl/torch_* .pytest_cache .ruff_cache .mypy_cache

@@ -4,6 +4,7 @@
   scripts/run_gpu.py                       builds, runs all parts, writes build/bench/gpu.json
   scripts/run_gpu.py --parts kernels       one part
   scripts/run_gpu.py --venv .venv-gpu      with the torch of that virtual environment (docs/gpu.md makes one)
+  scripts/run_gpu.py --first-contact       what scripts/pack_gpu.sh has packed, and installs nothing (first_contact.py)
 
 Parts (docs/gpu.md says what they measure):
   kernels     the slice kernels against the host's, byte by byte; their speed; copies, launches, registration
@@ -23,7 +24,6 @@ import datetime
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -36,29 +36,31 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from bench.gpu import figures  # noqa: E402
+from bench.gpu.cases import (  # noqa: E402
+    COMPRESSIONS,
+    CONNECTIONS,
+    GATE_CASES,
+    ORDERS,
+    SANITIZED_SIZES,
+    SANITIZER_FOUND,
+    SANITIZERS,
+    TORCH_TESTS,
+    losses_that_differ,
+)
+
+import first_contact  # noqa: E402
 
 NO_GPU = 3
+FIRST_CONTACT = "--first-contact"
 BENCH = ROOT / "build" / "bench"
 PROGRAM = ROOT / "build" / "qccl"
 NCCL = ROOT / "build" / "libqccl_nccl.so"
 GPU_TESTS = ROOT / "build" / "tests" / "gpu_tests"
 TRAINING = ROOT / "bench" / "gpu" / "training.py"
 NCCL_TRAINING = ROOT / "bench" / "gpu" / "nccl_training.py"
-COMPRESSIONS = ["none", "minmax:bits=8", "minmax:bits=4"]
 TARGETS = ["qccl_program", "qccl_nccl", "gpu_gates", "gpu_kernels", "gpu_ranks", "gpu_tests"]
 PART_LIMIT_SECONDS = 420
-# Cases of gpu_gates, with the exit codes of those that end well.
-GATE_CASES = {"streams": 0, "free": 0, "abort": 0, "deadline": 0, "exit": 0, "_exit": 0, "quick_exit": 0,
-              "kill": -signal.SIGKILL}  # fmt: skip
-# CUDA_DEVICE_MAX_CONNECTIONS: the driver's default, that of programs such as Megatron, a few and the most.
-CONNECTIONS = ["8", "1", "2", "32"]
-ORDERS = ["host", "gate"]  # QCCL_STREAM_ORDER
-# Of tests/torch/device; the others hold the streams of the fake device.
-TORCH_TESTS = ["calls", "device_tensors", "parallel", "training", "demo_on_a_device"]
-SANITIZERS = ["memcheck", "racecheck"]
 NCCL_STEPS = 10
-LOSS_DIFFERENCE = 1e-3
-SANITIZER_FOUND = 9  # its exit code
 
 
 class Skipped(Exception):
@@ -71,6 +73,7 @@ class NoGpu(Exception):
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(FIRST_CONTACT, action="store_true", help="with its own options: add --help")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path, default=BENCH / "gpu.json", help="default build/bench/gpu.json")
     venv = os.environ.get("QCCL_VENV", ROOT / ".venv")
@@ -98,6 +101,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    if FIRST_CONTACT in sys.argv:
+        return first_contact.main([word for word in sys.argv[1:] if word != FIRST_CONTACT])
     arguments = parse_arguments()
     try:
         load_driver()
@@ -313,7 +318,7 @@ def run_sanitizer(tool: str) -> int:
     if program is None:
         raise Skipped("compute-sanitizer is not in PATH")
     say(f"kernels under {tool}")
-    kernels = [BENCH / "gpu_kernels", "--elements", 100_000, "--slice", 32_768, "--bytes", 1 << 20, "--samples", 0]
+    kernels = [BENCH / "gpu_kernels", *SANITIZED_SIZES]
     return run_program([program, "--tool", tool, "--error-exitcode", SANITIZER_FOUND, *kernels], (0, SANITIZER_FOUND))
 
 
@@ -352,19 +357,6 @@ def run_nccl(arguments: argparse.Namespace) -> dict[str, Any]:
         rows += [row for of_run in runs for row in of_run]
         wrong += losses_that_differ(runs[0][0], runs[1][0], runs[2][0])
     return {"rows": rows, **({"failed": "; ".join(wrong)} if wrong else {})}
-
-
-def losses_that_differ(own: dict[str, Any], nccl: dict[str, Any], compressed: dict[str, Any]) -> list[str]:
-    """Uncompressed losses differ by the order of sums only; compressed ones go down."""
-    ranks, found = own["ranks"], []
-    pairs = zip(own["losses"], nccl["losses"], strict=True)
-    if not all(abs(one - other) <= LOSS_DIFFERENCE for one, other in pairs):
-        found.append(f"{ranks} ranks: losses differ by more than {LOSS_DIFFERENCE:g} from the qccl backend's")
-    if not compressed["losses"][-1] < compressed["losses"][0]:
-        found.append(f"{ranks} ranks: losses do not go down with {COMPRESSIONS[1]}")
-    if compressed["losses"] == nccl["losses"]:
-        found.append(f"{ranks} ranks: {COMPRESSIONS[1]} makes no difference")
-    return found
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {

@@ -180,7 +180,9 @@ class FormatRun {
     };
     const double full = rate(settings_.full_grid);
     row["GBps"] = rounded(full);
-    for (const unsigned blocks : settings_.blocks) row[rate_with(blocks)] = rounded(rate(blocks));
+    for (const unsigned blocks : settings_.blocks) {
+      row[rate_with(blocks)] = rounded(blocks == settings_.full_grid ? full : rate(blocks));
+    }
     row["share_of_copy"] = rounded(full / settings_.copy_GBps);
     if (format_.has_residual) sent_.upload();  // each launch has sent another residual
   }

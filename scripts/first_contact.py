@@ -53,7 +53,7 @@ from bench.gpu.cases import (  # noqa: E402
     TORCH_TESTS,
     losses_that_differ,
 )
-from bench.gpu.steps import FAILED, NO_GPU, NoGpu, Result, Runner, Step  # noqa: E402
+from bench.gpu.steps import FAILED, NO_GPU, OK, NoGpu, Result, Runner, Step  # noqa: E402
 
 Steps = Generator[Step, Result, None]  # gets the result of each
 
@@ -201,7 +201,9 @@ class Contact:
         if not self.formats:
             lines = [line.split("\t") for line in self.ask(self.kernels, "--list").splitlines() if "\t" in line]
             self.formats = {name: kernels.split() for name, kernels in lines}
-        return [name for name in self.formats if name in (self.arguments.formats or self.formats)]
+        chosen = self.arguments.formats or list(self.formats)
+        must_exist("--formats", chosen, self.formats)
+        return [name for name in self.formats if name in chosen]
 
     def bytes(self) -> Steps:
         sizes: list[object] = ["--compare-only", "--elements", self.arguments.compared, "--slice", self.arguments.slice]
@@ -244,12 +246,14 @@ class Contact:
         suites = tests_of_suites(self.ask(program, "--gtest_list_tests"))
         if not suites:
             self.runner.fail("tests", "gpu_tests", "it lists no tests")
-        for suite in self.arguments.suites or suites:
-            tests = suites[suite]
+            return
+        chosen = self.arguments.suites or list(suites)
+        must_exist("--suites", chosen, suites)
+        for suite in chosen:
             whole = yield Step(suite, [program, f"--gtest_filter={suite}.*"], 60, reads=ends_of_tests)
             if whole.outcome != FAILED:
                 continue
-            for test in (f"{suite}.{test}" for test in tests):
+            for test in (f"{suite}.{test}" for test in suites[suite]):
                 if test not in whole.document["passed"] and test not in whole.document["left_out"]:
                     yield Step(test, [program, f"--gtest_filter={test}"], 15, reads=ends_of_tests)
 
@@ -341,8 +345,16 @@ class Contact:
         profile = [program, "--set", "full", "--kernel-name", "regex:qccl_minmax", "--launch-count", 1]
         profile += ["--clock-control", "none", "--force-overwrite", "--export", report]
         case = [self.kernels, "--case", "minmax:bits=4", "--compare-only", "--elements", self.arguments.compared]
-        yield Step("minmax:bits=4 encode", [*profile, *case], 30)
-        yield Step("its pages", [program, "--import", report.with_suffix(".ncu-rep"), "--page", "details"], 15)
+        profiled = yield Step("minmax:bits=4 encode", [*profile, *case], 30)
+        if profiled.outcome == OK:
+            yield Step("its pages", [program, "--import", report.with_suffix(".ncu-rep"), "--page", "details"], 15)
+
+
+def must_exist(flag: str, chosen: list[str], known: dict[str, list[str]]) -> None:
+    for name in chosen:
+        if name not in known:
+            print(f"run_gpu: {flag} {name}: there is none; there are {', '.join(known)}", file=sys.stderr)
+            raise SystemExit(2)
 
 
 def is_installed(library: str) -> bool:

@@ -110,6 +110,13 @@ def test_steps_for_which_no_time_is_left_are_named(tmp_path):
     assert len(results(tmp_path)) == 3
 
 
+@pytest.mark.parametrize(("part", "flag"), [("bytes", "--formats"), ("tests", "--suites")])
+def test_a_name_that_there_is_not_is_2_with_those_that_there_are(part, flag, tmp_path):
+    done = first_contact(tmp_path, "--parts", part, flag, "zip")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"run_gpu: {flag} zip: there is none; there are ")
+
+
 def test_without_a_driver_it_is_3_in_the_loaders_words(tmp_path):
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -182,9 +189,13 @@ def test_a_step_that_fails_is_told_by_its_last_line(tmp_path):
     assert missing.outcome == "FAILED" and "No such file" in missing.why
 
 
-def test_a_program_that_finds_no_gpu_ends_the_run(tmp_path):
+def test_a_program_that_finds_no_gpu_ends_the_run_unless_there_was_one_before(tmp_path):
+    none = Step("none", ["sh", "-c", "echo no device; exit 3"], 5)
+    steps = runner(tmp_path)
     with pytest.raises(NoGpu, match="no device"):
-        runner(tmp_path).run("a", Step("none", ["sh", "-c", "echo no device; exit 3"], 5), soon())
+        steps.run("a", none, soon())
+    steps.run("a", Step("one", ["true"], 5), soon())
+    assert steps.run("a", none, soon()).why == "exit code 3: no device"
 
 
 # ---- the tests of tests/gpu

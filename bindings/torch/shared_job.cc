@@ -3,17 +3,19 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace qccl::torch_binding {
 namespace {
 
-// A c10d client serves one thread at a time, and TCPStore's client warns of every wait that times
-// out. Short waits are the ones expected to time out, so they poll instead.
-constexpr std::chrono::milliseconds kLongestPolling{5000};
-constexpr std::chrono::milliseconds kLongestPause{20};
+// Waits poll: a c10d client serves one thread at a time, its waits can't be interrupted, and TCPStore's client warns of
+// every wait that times out. A pause is as long as a tenth of the wait so far.
+constexpr std::chrono::milliseconds kFirstPause{1};
+constexpr std::chrono::milliseconds kLongestPause{100};
 
 [[noreturn]] void throw_store_failed(const char* call, const std::string& key, const std::string& cause) {
   throw Error({.kind = ErrorKind::peer_lost,
@@ -29,19 +31,15 @@ bool answers(c10d::Store& store, const std::string& key) {
   }
 }
 
-bool poll(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
-  std::chrono::milliseconds waited{0};
-  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
-    if (store.check({key})) return true;
-    if (waited >= timeout) return false;
-    std::this_thread::sleep_for(pause);
-    waited += pause;
-  }
-}
-
 class C10dStore final : public qccl::Store {
  public:
-  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  C10dStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check_interrupt)
+      : store_(std::move(store)), check_interrupt_(std::move(check_interrupt)) {}
+
+  // What check_interrupt has thrown, if it has.
+  void rethrow_interrupt() const {
+    if (interrupt_) std::rethrow_exception(interrupt_);
+  }
 
   void set(const std::string& key, const std::string& value) override {
     try {
@@ -53,11 +51,7 @@ class C10dStore final : public qccl::Store {
 
   std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override {
     try {
-      if (timeout > kLongestPolling) {
-        store_->wait({key}, timeout);
-      } else if (!poll(*store_, key, timeout)) {
-        return std::nullopt;
-      }
+      if (!poll(key, timeout)) return std::nullopt;
       const std::vector<std::uint8_t> value = store_->get(key);
       return std::string(value.begin(), value.end());
     } catch (const c10::Error& error) {
@@ -76,7 +70,31 @@ class C10dStore final : public qccl::Store {
   }
 
  private:
+  bool poll(const std::string& key, std::chrono::milliseconds timeout) {
+    std::chrono::milliseconds waited{0};
+    for (;;) {
+      look_for_interrupt();
+      if (store_->check({key})) return true;
+      if (waited >= timeout) return false;
+      const auto pause = std::min(std::clamp(waited / 10, kFirstPause, kLongestPause), timeout - waited);
+      std::this_thread::sleep_for(pause);
+      waited += pause;
+    }
+  }
+
+  void look_for_interrupt() {
+    if (!check_interrupt_ || interrupt_) return;
+    try {
+      check_interrupt_();
+    } catch (...) {
+      interrupt_ = std::current_exception();
+      throw Error({.kind = ErrorKind::aborted, .message = "a signal interrupted the start of this rank"});
+    }
+  }
+
   const c10::intrusive_ptr<c10d::Store> store_;
+  const std::function<void()> check_interrupt_;
+  std::exception_ptr interrupt_;
 };
 
 c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -86,10 +104,18 @@ c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& s
   return store;
 }
 
-InitOptions init_options(const GroupSpec& spec) {
+// The host that this process reaches the store at, if it is a TCP store: the route there shows which interface to use.
+std::optional<std::string> store_host(const GroupSpec& spec) {
+  const auto tcp = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(base_of(spec.store));
+  if (tcp == nullptr) return std::nullopt;
+  return tcp->getHost();
+}
+
+InitOptions init_options(const GroupSpec& spec, std::shared_ptr<Store> store) {
   InitOptions options{.rank = spec.rank,
                       .world = spec.size,
-                      .store = meeting_store(spec.store),
+                      .master_address = store_host(spec),
+                      .store = std::move(store),
                       .job = "torch/" + spec.name,
                       .timeout = spec.timeout,
                       .init_timeout = spec.init_timeout ? spec.init_timeout : spec.timeout,
@@ -98,13 +124,23 @@ InitOptions init_options(const GroupSpec& spec) {
   return options;
 }
 
+Communicator start(const GroupSpec& spec) {
+  const auto store = std::make_shared<C10dStore>(spec.store, spec.check_interrupt);
+  try {
+    return qccl::init(init_options(spec, store));
+  } catch (const Error&) {
+    store->rethrow_interrupt();
+    throw;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Store> meeting_store(c10::intrusive_ptr<c10d::Store> store) {
-  return std::make_shared<C10dStore>(std::move(store));
+  return std::make_shared<C10dStore>(std::move(store), nullptr);
 }
 
-SharedJob::SharedJob(const GroupSpec& spec) : SharedJob(qccl::init(init_options(spec)), spec) {
+SharedJob::SharedJob(const GroupSpec& spec) : SharedJob(start(spec), spec) {
   // Not an option of init(), because later groups must not inherit it.
   if (spec.compression) communicator_.set_compression(*spec.compression);
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,7 @@ struct GroupSpec {
   bool may_gate = false;                                // streams may wait for calls on a device
   std::string trace_dump{};                             // where a new job writes failures (OperationTrace::dump_to)
   bool alone = false;                                   // no later group shares a new job
+  std::function<void()> check_interrupt{};              // throws if a signal is to end the start of a new job
 };
 
 // A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.

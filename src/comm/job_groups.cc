@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <set>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/digest/digest.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace qccl::comm {
 
@@ -73,11 +76,32 @@ Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call, st
   return {};
 }
 
-// A call's smallest values of all members. The smallest complement is that of the largest.
+// A call's smallest values of all members. The smallest complement is that of the largest. The name is for processes
+// that do not make this group, but may wait for a member in another one.
 struct JobGroups::Opening {
-  explicit Opening(int members) : words(kNearest + static_cast<std::size_t>(members), UINT64_MAX) {}
+  explicit Opening(const GroupIdentity& group) : words(kNearest + group.ranks.size(), UINT64_MAX) {
+    std::string name = group.name.substr(0, kNameBytes);
+    name.resize(kNameBytes, '\0');
+    std::memcpy(&words[kName], name.data(), kNameBytes);
+  }
+  // The name in another rank's call; empty if it is no such call.
+  static std::string name_in(const wire::FrameHeader& header, ConstBytes payload) {
+    const bool is_opening = header.kind == wire::FrameKind::data && header.sequence == 1;
+    if (!is_opening || payload.size() < kNearest * sizeof(std::uint64_t)) return {};
+    const auto name = as_text(payload.subspan(kName * sizeof(std::uint64_t), kNameBytes));
+    return printable(name.substr(0, name.find('\0')));
+  }
 
-  enum Index : std::size_t { kBoard, kDigest, kDigestComplement, kLongestComplement, kNearComplement, kNearest };
+  static constexpr std::size_t kNameBytes = 64;
+  enum Index : std::size_t {
+    kBoard,
+    kDigest,
+    kDigestComplement,
+    kLongestComplement,
+    kNearComplement,
+    kName,
+    kNearest = kName + kNameBytes / sizeof(std::uint64_t)
+  };
   double seconds(Index complement) const { return static_cast<double>(~words[complement]) * 1e-6; }
   void set_seconds(Index complement, double value) { words[complement] = ~static_cast<std::uint64_t>(value * 1e6); }
   // Each member's nearest, by group rank.
@@ -110,9 +134,41 @@ void JobGroups::stop_opening(const GroupIdentity& group) {
   }
 }
 
+// Why not all members made the group, if a frame of another group that is not made here says so: a member makes that
+// one, and waits for this rank there.
+ErrorInfo JobGroups::explain(const GroupIdentity& group, ErrorInfo failure) {
+  const bool is_late = failure.kind == ErrorKind::deadline_exceeded;
+  if (!is_late && failure.kind != ErrorKind::peer_lost) return failure;
+  driver_.with_engine([&](engine::Engine& engine) {
+    const engine::GroupTable& groups = engine.parts().groups;
+    std::string other;
+    int member = -1;
+    groups.visit_stored([&](const engine::StoredFrame& stored) {
+      if (groups.find(stored.header.group) != nullptr || !other.empty()) return;
+      if (std::ranges::find(group.ranks, stored.frame.peer.value()) == group.ranks.end()) return;
+      other = Opening::name_in(stored.header, stored.frame.payload());
+      member = stored.frame.peer.value();
+    });
+    if (other.empty()) return;
+    const std::string which =
+        other == group.name ? "another group of the same name, with other members or at another repetition of the name"
+                            : fmt::format("group '{}'", other);
+    const std::string reason = fmt::format(
+        "rank {} did not make this group but {}, and waited for this rank there: make the same groups under the same "
+        "names in the same order on all members (torch: call new_group() equally often on each, because its names "
+        "count "
+        "the groups made before)",
+        member, which);
+    failure.message = is_late ? group.failure(failure.kind, "the deadline passed: " + reason).message
+                              : failure.message + "; " + reason;
+    failure.peer = member;
+  });
+  return failure;
+}
+
 Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOrigin& origin) {
   Status opened;
-  Opening opening(group.size());
+  Opening opening(group);
   const std::vector<int> own_sites = parse_sites(cost_environment_.sites).take_or_throw();
   driver_.with_engine([&](engine::Engine& engine) {
     opened = engine.groups().open(group.id, group.name, group.ranks, origin.parent);
@@ -126,8 +182,9 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOr
   const std::stop_callback on_stop(origin.stop, [&] { stop_opening(group); });
   if (Status agreed = agree(group, opening, origin.timeout); !agreed.ok()) {
     if (origin.may_be_lost) return GroupAgreement{};
+    Failure failure(explain(group, agreed.error()));
     close(group.id);
-    return agreed.failure();
+    return failure;
   }
   const GroupAgreement result{.has_board = opening.words[Opening::kBoard] == 1,
                               .distance = {.round_trip = opening.seconds(Opening::kLongestComplement),

@@ -89,6 +89,7 @@ class JobGroups {
 
   Status run(const GroupIdentity& group, const CollectiveCall& call, std::optional<Nanoseconds> timeout = {});
   void stop_opening(const GroupIdentity& group);
+  ErrorInfo explain(const GroupIdentity& group, ErrorInfo failure);
   Status agree(const GroupIdentity& group, Opening& opening, std::optional<Nanoseconds> timeout);
   Status adopt_cost_environment(const GroupIdentity& group, std::optional<Nanoseconds> timeout);
   // The sites by group rank: QCCL_SITES', or those of `nearest`.

@@ -35,6 +35,12 @@ namespace {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
+// Runs Python's handlers of signals that have come, as between two lines of Python.
+void check_signals() {
+  const py::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 GroupSpec make_spec(const py::kwargs& fields) {
   const auto take = [&]<class T>(const char* key, T& field) { field = fields[key].cast<T>(); };
   const auto compression = [&](const char* key) -> std::optional<Compression> {
@@ -55,6 +61,7 @@ GroupSpec make_spec(const py::kwargs& fields) {
   }
   spec.compression = compression("compression");
   spec.all_gather_compression = compression("all_gather_compression");
+  spec.check_interrupt = check_signals;
   return spec;
 }
 

@@ -153,7 +153,7 @@ class FullMesh {
     card_.boot_id = os::boot_id();
     if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
     if (options_.transport != TransportChoice::shm) {
-      QCCL_ASSIGN(auto addresses, choose_addresses(options_.membership));
+      QCCL_ASSIGN(auto addresses, choose_addresses(options_.membership, options_.deadline, clock_));
       QCCL_ASSIGN(card_.port, acceptor_.listen_tcp(addresses.listen_on));
       card_.addresses = std::move(addresses.published);
     }
@@ -257,12 +257,14 @@ class FullMesh {
     return {};
   }
 
-  // Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed.
+  // Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed; one
+  // that says `aborted` wants the start to end.
   Status look_for_failures() {
     if (clock_.now() < next_look_) return {};
     look_again_after_ = std::min(2 * look_again_after_, kMostBetweenLooks);
     next_look_ = saturating_add(clock_.now(), look_again_after_);
     auto reported = reported_failure(keys_, gathered_.generation);
+    if (!reported && reported.error().kind == ErrorKind::aborted) return reported.failure();
     if (!reported) next_look_ = kForever;
     if (!reported || !*reported) return {};
     is_reported_ = true;

@@ -1,5 +1,8 @@
 """Process groups: subgroups, worlds that come and go in one process, options, traffic."""
 
+import re
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -238,3 +241,21 @@ def test_policy_chooses_by_name_size_dimensions_type_and_step():
     )
     with pytest.raises(ValueError, match="zip.*@STEP SPEC"):
         qccl.Policy("zip")
+
+
+def test_members_that_wait_under_different_names_say_both():
+    """Names of locally synchronised groups count the groups that a process has made."""
+
+    def body(rank):
+        if rank == 0:
+            dist.new_group([0], use_local_synchronization=True)
+        with pytest.raises(dist.DistNetworkError) as failed:
+            dist.new_group([0, 1], use_local_synchronization=True)
+        return str(failed.value)
+
+    (own, other) = run_ranks(body, timeout=timedelta(seconds=4))
+    names = [re.search(r"group '(\w+#\d+)'", text)[1] for text in (own, other)]
+    assert names[0] != names[1]
+    assert f"rank 1 did not make this group but group '{names[1]}'" in own
+    assert f"rank 0 did not make this group but group '{names[0]}'" in other
+    assert "call new_group() equally often" in own

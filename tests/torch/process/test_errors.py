@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_processes, run_ranks
+from ranks import run_processes, run_ranks, values_of
 
 import qccl
 
@@ -238,3 +238,22 @@ def test_missing_rank_at_start_is_named(tmp_path):
     outcomes = run_processes(body, 2)
     assert all(outcome.error is None for outcome in outcomes), outcomes
     assert "rank 2 did not appear" in outcomes[0].value
+
+
+def test_an_interrupt_ends_the_start_at_once(tmp_path):
+    """Rank 1 does not join: it interrupts rank 0 once that one has begun."""
+    file, process = tmp_path / "store", tmp_path / "process"
+
+    def body(rank):
+        if rank == 1:
+            while not file.exists() or b"qccl/" not in file.read_bytes():
+                os.sched_yield()
+            os.kill(int(process.read_text()), signal.SIGINT)
+            return
+        process.write_text(str(os.getpid()))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        store = dist.FileStore(str(file), 2)
+        with pytest.raises(KeyboardInterrupt):
+            dist.init_process_group("qccl", store=store, rank=0, world_size=2, timeout=timedelta(seconds=300))
+
+    values_of(run_processes(body, 2))

@@ -1,11 +1,11 @@
-// The last operations of a process's groups, for reports of hangs and mismatches: qccl.trace(), and files that a failure
-// writes, in which one sees which rank called which operation.
+// The last operations of a process's groups, for reports of hangs and mismatches: qccl.trace(), and files that a
+// failure writes, in which one sees which rank called which operation.
 //
 // Both have the format of torch's flight recorder (version 2.10), so that `torchfrtrace` reads the files: it knows no
 // backend "qccl", so operations bear gloo's name. Times are nanoseconds since 1970. Where torch's recorder files a
 // message under its process group, whose other members the tool would then miss in it, this one files it under a group
-// of the two ranks, "GROUP:SENDER->RECEIVER", and numbers it there; one from any source under a group of this rank alone
-// until it has come.
+// of the two ranks, "GROUP:SENDER->RECEIVER", and numbers it there; one from any source under a group of this rank
+// alone until it has come.
 #pragma once
 
 #include <cstdint>

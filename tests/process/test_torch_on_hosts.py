@@ -1,4 +1,5 @@
-"""QCCL in the place of torch's gloo or nccl: the variables that users set for those, and what a job says of itself."""
+"""torch's programs on two hosts, which are network namespaces: examples under torchrun, and QCCL in the place of gloo
+or nccl, with the variables that users set for those, and what a job says of itself."""
 
 import os
 import sys
@@ -6,9 +7,37 @@ import textwrap
 
 import pytest
 from job import free_port
-from launchers import cluster, start_all
+from launchers import TORCHRUN, cluster, start_all
+from program import ROOT
 
-RANKS = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+DDP = (ROOT / "examples" / "torch" / "ddp.py", "--steps", 11)
+PYTHON_PATH = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")} if "PYTHONPATH" in os.environ else {}
+
+
+def losses(output: str) -> list[float]:
+    return [float(line.split()[3]) for line in output.splitlines() if line.startswith("step")]
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [(DDP, "step"), (("--no-python", ROOT / "build" / "examples" / "data_parallel"), "loss")],
+    ids=["Python", "C++"],
+)
+def test_torchrun_on_two_hosts_trains(program, says, tmp_path):
+    port = free_port()
+    with cluster(2, tmp_path) as (on_host, _):
+        shared = ("--nnodes", 2, "--nproc-per-node", 2, "--master-addr", "10.77.0.1", "--master-port", port)
+        hosts = [(*on_host(host + 1), *TORCHRUN, *shared, "--node-rank", host, *program) for host in (0, 1)]
+        done = start_all(*((command, {**PYTHON_PATH, "OMP_NUM_THREADS": "1"}) for command in hosts))
+    assert [each.returncode for each in done] == [0, 0], done[0].stdout + done[1].stdout
+    assert says in done[0].stdout, done[0].stdout
+    if says == "step":
+        first, *_, last = losses(done[0].stdout)
+        assert last < first
+
+
+# ---- in the place of another backend
+
 PROGRAM = """
     import torch, torch.distributed as dist
 
@@ -29,7 +58,13 @@ def run_program(folder, hosts, world=2, **variables):
     """A rank for each command in `hosts`: its output, with standard error."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    job = {"WORLD_SIZE": str(world), "MASTER_PORT": str(free_port()), **RANKS, **variables}
+    job = {
+        "WORLD_SIZE": str(world),
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        **PYTHON_PATH,
+        **variables,
+    }
     commands = [
         ((*host, sys.executable, program), {**job, "RANK": str(rank), "LOCAL_RANK": "0"})
         for rank, host in enumerate(hosts)

@@ -59,16 +59,18 @@ Failure held_up(const char* what) {
   return Failure(ErrorKind::unsupported, fmt::format("beside a stream that waits, {}", what));
 }
 
-// What the trial uses.
-struct Trial {
-  static Result<Trial> make(const Device& device) {
-    Trial made;
-    QCCL_ASSIGN(made.gated, Stream::create(device));
-    QCCL_ASSIGN(made.stream, Stream::create(device));
-    QCCL_ASSIGN(made.event, Event::create(device));
-    QCCL_ASSIGN(made.spare, DeviceMemory::allocate(device, kTrialBytes));
-    QCCL_ASSIGN(made.memory, DeviceMemory::allocate(device, kTrialBytes));
-    QCCL_ASSIGN(made.target, PinnedMemory::allocate(device, kTrialBytes));
+}  // namespace
+
+// What try_out() uses. The memory stays: to free it would wait for the program's streams, which may wait for the program.
+struct Gates::Trial {
+  static Result<std::unique_ptr<Trial>> make(const Device& device) {
+    auto made = std::make_unique<Trial>();
+    QCCL_ASSIGN(made->gated, Stream::create(device));
+    QCCL_ASSIGN(made->stream, Stream::create(device));
+    QCCL_ASSIGN(made->event, Event::create(device));
+    QCCL_ASSIGN(made->spare, DeviceMemory::allocate(device, kTrialBytes));
+    QCCL_ASSIGN(made->memory, DeviceMemory::allocate(device, kTrialBytes));
+    QCCL_ASSIGN(made->target, PinnedMemory::allocate(device, kTrialBytes));
     return made;
   }
 
@@ -83,6 +85,22 @@ struct Trial {
       if (happened || was_late) return happened && !was_late;
       std::this_thread::yield();
     }
+  }
+
+  // Works for a while beside a thread that frees memory, which may wait for all streams.
+  Result<bool> work_beside_freeing(const LateOpener& opener) {
+    freeing = std::jthread([this] {
+      frees = true;
+      spare.reset();
+    });
+    const SteadyClock clock;
+    TimePoint end = kForever;
+    Result<bool> goes_on = true;
+    while (goes_on.ok() && *goes_on && clock.now() < end) {
+      if (end == kForever && frees) end = clock.now() + kBesideFreeing;
+      goes_on = work(opener);
+    }
+    return goes_on;
   }
 
   // Whether the stream goes on whose gate was opened.
@@ -101,44 +119,20 @@ struct Trial {
   std::unique_ptr<Stream> gated;
   std::unique_ptr<Stream> stream;  // made next, and so in the next queue
   std::unique_ptr<Event> event;
-  std::unique_ptr<DeviceMemory> spare;  // freed while gates are closed
+  std::unique_ptr<DeviceMemory> spare;  // freed while the gate is closed
   std::unique_ptr<DeviceMemory> memory;
   std::unique_ptr<PinnedMemory> target;
-};
-
-// Works for a while, at first alone, then beside a thread that frees memory, which may wait for the streams.
-Status work_beside_gates(Trial& trial, LateOpener& opener) {
-  QCCL_ASSIGN(const bool worked, trial.work(opener));
-  if (!worked) {
-    return held_up("another one did not go on for a second: they share a queue (CUDA_DEVICE_MAX_CONNECTIONS)");
-  }
   std::atomic<bool> frees{false};
-  const std::jthread freeing([&] {
-    frees = true;
-    trial.spare.reset();
-  });
-  const SteadyClock clock;
-  TimePoint end = kForever;
-  Result<bool> goes_on = true;
-  while (goes_on.ok() && *goes_on && clock.now() < end) {
-    if (end == kForever && frees) end = clock.now() + kBesideFreeing;
-    goes_on = trial.work(opener);
-  }
-  opener.open();  // the thread may wait for it
-  if (!goes_on.ok()) return Failure(goes_on.error());
-  if (!*goes_on) return held_up("calls of the driver wait for a thread that frees memory");
-  return trial.await_gated();  // the thread has not ended: it may wait for that
-}
-
-}  // namespace
+  std::jthread freeing;
+};
 
 Result<std::unique_ptr<Gates>> Gates::open(const Device& device) {
   QCCL_ASSIGN(auto memory, PinnedMemory::allocate(device, kMostClosed * sizeof(std::uint32_t)));
   QCCL_ASSIGN(auto trial, GoingTrial::make(device));
-  std::unique_ptr<Gates> gates(new Gates(device, std::move(memory), std::move(trial)));
-  QCCL_TRY(gates->try_out());
-  return gates;
+  return std::unique_ptr<Gates>(new Gates(device, std::move(memory), std::move(trial)));
 }
+
+Gates::~Gates() { open_all(); }
 
 Gates::Gates(const Device& device, std::unique_ptr<PinnedMemory> memory, std::unique_ptr<GoingTrial> trial)
     : device_(device),
@@ -152,10 +146,17 @@ Gates::Gates(const Device& device, std::unique_ptr<PinnedMemory> memory, std::un
 
 Status Gates::try_out() {
   const GoingStreams alone(device_);
-  QCCL_ASSIGN(Trial trial, Trial::make(device_));
+  QCCL_ASSIGN(tried_out_, Trial::make(device_));
   LateOpener opener(*this);
-  QCCL_TRY(close_word(trial.gated->handle()));
-  return work_beside_gates(trial, opener);
+  QCCL_TRY(close_word(tried_out_->gated->handle()));
+  QCCL_ASSIGN(const bool worked, tried_out_->work(opener));
+  if (!worked) {
+    return held_up("another one did not go on for a second: they share a queue (CUDA_DEVICE_MAX_CONNECTIONS)");
+  }
+  QCCL_ASSIGN(const bool goes_on, tried_out_->work_beside_freeing(opener));
+  opener.open();
+  if (!goes_on) return held_up("calls of the driver wait for a thread that frees memory");
+  return tried_out_->await_gated();
 }
 
 Result<std::optional<Gate>> Gates::close(CUstream_st* stream) {
@@ -187,9 +188,10 @@ Result<std::optional<Gate>> Gates::try_stream(CUstream_st* stream, std::uint64_t
   if (!passes) open(*gate);
   if (!goes_on.ok()) return Failure(goes_on.error());
   if (note(id, passes)) {
-    log(LogLevel::warning, fmt::format("a stream of device {} shares a queue with one of the library's: calls block the "
-                                       "host there instead (CUDA_DEVICE_MAX_CONNECTIONS)",
-                                       device_.index()));
+    log(LogLevel::warning,
+        fmt::format("a stream of device {} shares a queue with one of the library's: calls block the "
+                    "host there instead (CUDA_DEVICE_MAX_CONNECTIONS)",
+                    device_.index()));
   }
   return passes ? gate : std::nullopt;
 }

@@ -84,19 +84,31 @@ TEST_F(GatesTest, a_driver_that_refuses_leaves_no_gate_closed) {
   fake::destroy(stream);
 }
 
+TEST_F(GatesTest, are_tried_beside_a_stream_of_the_programs_that_waits_for_the_program) {
+  CUstream_st* const program = fake::make_stream();
+  fake::hold(program);
+  fake::enqueue(program, [] {});
+  const auto gates = Gates::open(*device_).take_or_throw();
+  EXPECT_TRUE(gates->try_out().ok());
+  fake::release(program);
+  fake::destroy(program);
+}
+
 TEST_F(GatesTest, streams_of_a_single_queue_have_none) {
   fake::set_queues(1);
-  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "they share a queue");
+  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported, "they share a queue");
 }
 
 TEST_F(GatesTest, a_driver_whose_calls_wait_for_one_that_frees_memory_has_none) {
   fake::set_hazard(Hazard::locking_free, true);
-  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "wait for a thread that frees memory");
+  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported,
+                 "wait for a thread that frees memory");
 }
 
 TEST_F(GatesTest, streams_that_do_not_see_that_they_may_go_on_have_none) {
   fake::set_hazard(Hazard::late_stream, true);
-  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "the host let it go on, and a second later it still waited");
+  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported,
+                 "the host let it go on, and a second later it still waited");
 }
 
 // With so many queues, one for the library's stream.

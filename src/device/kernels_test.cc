@@ -133,8 +133,8 @@ TEST_F(KernelsTest, a_driver_of_cuda_13_takes_the_cubins_and_others_the_ptx) {
   EXPECT_EQ(loaded(), std::vector<const void*>{kImages[1]});
   fake::set_driver_version(13000);
   EXPECT_EQ(loaded(), std::vector<const void*>{kImages[0]});
-  for (const Code code : {Code::no_binary_for_gpu, Code::invalid_image, Code::unsupported_ptx_version,
-                          Code::jit_compilation_disabled}) {
+  for (const Code code :
+       {Code::no_binary_for_gpu, Code::invalid_image, Code::unsupported_ptx_version, Code::jit_compilation_disabled}) {
     fake::fail("cuModuleLoadData", code);
     EXPECT_EQ(loaded(), std::vector<const void*>{kImages[1]}) << static_cast<int>(code);
   }

@@ -27,7 +27,8 @@ Result<ReachedMemory> RegisteredMemory::on(const Device& device) const {
     QCCL_ASSIGN(std::byte* const address, range.registration->address_on(device));
     reached.ranges_.push_back({range.bytes, address});
   }
-  std::ranges::sort(reached.ranges_, std::less<>(), [](const ReachedMemory::Range& range) { return range.bytes.data(); });
+  std::ranges::sort(reached.ranges_, std::less<>(),
+                    [](const ReachedMemory::Range& range) { return range.bytes.data(); });
   return reached;
 }
 

@@ -62,7 +62,8 @@ class Results : public ::testing::EmptyTestEventListener {
 
 int run() {
   constexpr int kNoGpu = 3;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);  // before the driver is loaded: tests hold streams and go on in others
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32",
+         1);  // before the driver is loaded: tests hold streams and go on in others
   try {
     if (ProgramDriver::get().device_count() == 0) throw std::runtime_error("the driver has no device");
   } catch (const std::exception& error) {

@@ -48,8 +48,7 @@ Result<engine::StagingDevice*> DeviceStaging::open(int device) {
   if (staging == nullptr) {
     auto kernels = load_kernels(*opened);
     auto frames = kernels != nullptr ? reach_frames(*opened) : device::ReachedMemory();
-    QCCL_ASSIGN(staging,
-                engine::StagingDevice::open(*opened, {shadows_, std::move(frames)}, std::move(kernels)));
+    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, {shadows_, std::move(frames)}, std::move(kernels)));
   }
   return staging.get();
 }

@@ -375,7 +375,10 @@ std::size_t launches() { return driver().launches(); }
 RegisteredUses registered_uses() { return driver().registered_uses(); }
 void set_queues(std::size_t queues) { driver().set_queues(queues); }
 void fault(int device, Code code) { driver().set_fault(device, code); }
-void repair(int device) { driver().set_fault(device, Code::success); }
+void repair(int device) {
+  driver().wait_to_free(device);  // for streams to drop what they have
+  driver().set_fault(device, Code::success);
+}
 void set_hazard(Hazard hazard, bool on) { driver().set_hazard(hazard, on); }
 std::size_t live_objects() { return driver().live_objects(); }
 void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }

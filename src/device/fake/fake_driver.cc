@@ -26,22 +26,10 @@ void SharedQueue::end_turn() {
   changed_.notify_all();
 }
 
-namespace {
-
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
-
-}  // namespace
-
 CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue& queue)
-    : device_(device),
-      id_(next_id()),
-      longest_delay_(longest_delay),
-      queue_(queue),
-      random_(seed),
-      thread_([this] { run(); }) {}
+    : device_(device), id_(qccl::device::fake::driver().next_stream_id()), longest_delay_(longest_delay), queue_(queue), random_(seed), thread_([this] {
+        run();
+      }) {}
 
 void CUstream_st::end() {
   {
@@ -376,8 +364,8 @@ bool FakeDriver::add_registered(void* memory, std::size_t bytes, int device) {
     if (begin + before->bytes > host) return false;
   }
   std::byte* const address = reserve_addresses(bytes);
-  allocations_[address] = registered_[host] = {new Allocation{Kind::registered, device, bytes, address, host},
-                                               free_allocation};
+  allocations_[address] =
+      registered_[host] = {new Allocation{Kind::registered, device, bytes, address, host}, free_allocation};
   return true;
 }
 

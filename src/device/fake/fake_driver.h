@@ -155,6 +155,7 @@ class Queues {
   void set_queues(std::size_t queues) { count_ = queues; }
   // Of the device's stream that is made now.
   SharedQueue& next_queue(int device);
+  std::uint64_t next_stream_id() { return ++last_stream_id_; }
   SharedQueue& first_queue(int device) { return devices_[static_cast<std::size_t>(device)].queues[0]; }
 
  private:
@@ -162,6 +163,7 @@ class Queues {
     std::array<SharedQueue, kMostQueues> queues;
     std::atomic<std::size_t> next{1};
   };
+  std::atomic<std::uint64_t> last_stream_id_{0};
   std::atomic<std::size_t> count_{queues_of_environment()};
   std::array<OfDevice, kMostDevices> devices_;
 };

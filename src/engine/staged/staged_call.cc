@@ -151,16 +151,17 @@ Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device&
 
 device::Gates* StagingDevice::gates() {
   std::call_once(tried_gates_, [this] {
-    auto opened = device::Gates::open(device_);
-    if (!opened.ok()) {
-      log(LogLevel::warning, fmt::format("streams of device {} can't wait for calls, which block the host instead: {}",
-                                         device_.index(), opened.error().message));
-      return;
-    }
-    gates_ = std::move(*opened);
-    tried_.store(gates_.get(), std::memory_order_release);
+    const Status opened = open_gates();
+    if (opened.ok()) return tried_.store(gates_.get(), std::memory_order_release);
+    log(LogLevel::warning, fmt::format("streams of device {} can't wait for calls, which block the host instead: {}",
+                                       device_.index(), opened.error().message));
   });
-  return gates_.get();
+  return tried_.load(std::memory_order_acquire);
+}
+
+Status StagingDevice::open_gates() {
+  QCCL_ASSIGN(gates_, device::Gates::open(device_));
+  return gates_->try_out();
 }
 
 std::uint64_t StagingDevice::gates_opened() const {

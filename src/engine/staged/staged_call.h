@@ -136,6 +136,8 @@ class StagingDevice {
  private:
   StagingDevice(const device::Device& device, DeviceReach reach) : device_(device), reach_(std::move(reach)) {}
 
+  Status open_gates();
+
   const device::Device& device_;
   const DeviceReach reach_;
   std::unique_ptr<device::Stream> inward_;  // from the device; two, so that copies both ways overlap
@@ -144,7 +146,7 @@ class StagingDevice {
   std::array<std::optional<device::GoingStream>, 3> going_;  // these
   std::unique_ptr<device::Kernels> kernels_;
   std::once_flag tried_gates_;
-  std::unique_ptr<device::Gates> gates_;
+  std::unique_ptr<device::Gates> gates_;           // kept where they don't work: freeing waits for the program
   std::atomic<device::Gates*> tried_{nullptr};     // the same, once they work
   std::mutex mutex_;                               // guards what follows
   std::vector<std::unique_ptr<StagedCall>> free_;  // with room for all

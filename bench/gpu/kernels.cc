@@ -122,14 +122,14 @@ class Program {
   };
 
   // Whether a kernel that writes what it reads in one of the two memories leaves the host's bytes there, and how fast
-  // it is in each direction beside the copy engine.
-  Json through_kernel(std::byte* host_memory, const std::string& what) {
+  // it is in each direction beside the copy engine. `reached`: where the device has the host's memory.
+  Json through_kernel(std::byte* host_memory, std::byte* reached, const std::string& what) {
     const std::size_t bytes = settings_.bytes;
     const auto there = gpu_.memory(bytes);
     const std::vector<std::byte> pattern = pattern_of(bytes);
     std::memcpy(host_memory, pattern.data(), bytes);
-    CopyKernel reads(*this, host_memory, there->data());
-    CopyKernel writes(*this, there->data(), host_memory);
+    CopyKernel reads(*this, reached, there->data());
+    CopyKernel writes(*this, there->data(), reached);
     reads.launch(full_grid());
     gpu_.wait();
     std::memset(host_memory, 0, bytes);
@@ -162,7 +162,7 @@ class Program {
 
   void measure_pinned() {
     const auto pinned = gpu_.pinned(settings_.bytes);
-    document_["pinned"] = through_kernel(pinned->data(), "pinned memory");
+    document_["pinned"] = through_kernel(pinned->data(), pinned->data(), "pinned memory");
   }
 
   // ---- shared memory
@@ -177,7 +177,8 @@ class Program {
       say("shared memory: can't be registered: {}", registration.error().message);
       return;
     }
-    row.update(through_kernel(shared.mapping.data(), "registered shared memory"));
+    std::byte* const reached = registration.value()->address_on(gpu_.device()).take_or_throw();
+    row.update(through_kernel(shared.mapping.data(), reached, "registered shared memory"));
   }
 
   // ---- the driver's calls

@@ -217,12 +217,22 @@ Result<std::unique_ptr<Registration>> Registration::make(const Device& device, v
   return std::unique_ptr<Registration>(new Registration(device, memory));
 }
 
+Result<std::byte*> Registration::address_on(const Device& device) const {
+  DevicePointer address = 0;
+  QCCL_TRY(check(device, "cuMemHostGetDevicePointer",
+                 device.call(&Driver::mem_host_get_device_pointer, &address, memory_, 0u)));
+  return reinterpret_cast<std::byte*>(address);
+}
+
 Registration::~Registration() { static_cast<void>(device_.call(&Driver::mem_host_unregister, memory_)); }
 
 Status check_not_capturing(const Device& device, CUstream_st* stream) {
   CaptureStatus status = CaptureStatus::none;
-  QCCL_TRY(check(device, "cuStreamIsCapturing", device.call(&Driver::stream_is_capturing, stream, &status)));
-  if (status == CaptureStatus::none) return {};
+  const Code code = device.call(&Driver::stream_is_capturing, stream, &status);
+  if (code != Code::stream_capture_implicit) {
+    QCCL_TRY(check(device, "cuStreamIsCapturing", code));
+    if (status == CaptureStatus::none) return {};
+  }
   return Failure(ErrorKind::unsupported,
                  "a call can't be part of a CUDA graph, because host threads move its data; make it outside of the "
                  "capture (torch.cuda.graph())");

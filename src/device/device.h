@@ -189,6 +189,9 @@ class Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
+  // Where kernels of the device find the memory, which need not be the host's address.
+  Result<std::byte*> address_on(const Device& device) const;
+
  private:
   Registration(const Device& device, void* memory) : device_(device), memory_(memory) {}
 
@@ -196,7 +199,8 @@ class Registration {
   void* const memory_;
 };
 
-// Refuses a stream that is being captured into a graph (Unsupported): the library's host threads move a call's data.
+// Refuses a stream that is being captured into a graph, or that waits for one (Unsupported): the library's host threads
+// move a call's data.
 Status check_not_capturing(const Device& device, CUstream_st* stream);
 
 }  // namespace qccl::device

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "base/expect_failure.h"
@@ -103,14 +106,15 @@ TEST_F(DeviceTest, registered_memory_is_pinned_until_the_registration_ends) {
   expect_failure(Registration::make(*device_, own.data(), kBytes), ErrorKind::resource_exhausted, "cuMemHostRegister");
 }
 
-TEST_F(DeviceTest, registered_memory_contains_what_lies_in_one_of_its_ranges_and_keeps_it_mapped) {
+// The fake's devices have registered memory elsewhere than the host.
+TEST_F(DeviceTest, registered_memory_has_an_address_on_the_device_and_is_kept_mapped) {
   const auto memory = std::make_shared<std::array<std::byte, 4096>>();
   const std::weak_ptr<const void> alive = memory;
   const auto part = [&](std::size_t from, std::size_t bytes) { return Bytes(memory->data() + from, bytes); };
   RegisteredMemory registered;
-  EXPECT_FALSE(registered.contains(part(0, 1)));
+  EXPECT_TRUE(registered.on(*device_).take_or_throw().empty());
   for (const std::size_t from : {2000u, 1000u}) registered.add(*device_, memory, part(from, 500)).take_or_throw();
-  EXPECT_EQ(registered.size(), 1000u);
+  const ReachedMemory reached = registered.on(*device_).take_or_throw();
   for (const auto& [from, bytes, is_in] : {std::tuple(1000, 500, true),
                                            {1499, 1, true},
                                            {2000, 0, true},
@@ -120,13 +124,23 @@ TEST_F(DeviceTest, registered_memory_contains_what_lies_in_one_of_its_ranges_and
                                            {1600, 1, false},
                                            {2499, 2, false},
                                            {3000, 1, false}}) {
-    EXPECT_EQ(registered.contains(part(static_cast<std::size_t>(from), static_cast<std::size_t>(bytes))), is_in)
-        << from << " " << bytes;
+    const Bytes bytes_there = part(static_cast<std::size_t>(from), static_cast<std::size_t>(bytes));
+    const std::byte* const address = reached.find(bytes_there);
+    EXPECT_EQ(address != nullptr, is_in) << from << " " << bytes;
+    EXPECT_NE(address, bytes_there.data());
   }
+  EXPECT_EQ(reached.find(part(2100, 1)) - reached.find(part(2000, 1)), 100);
   EXPECT_EQ(alive.use_count(), 3);
   registered.clear();
   EXPECT_EQ(alive.use_count(), 1);
-  EXPECT_FALSE(registered.contains(part(1000, 1)));
+}
+
+TEST_F(DeviceTest, registered_memory_without_an_address_on_the_device_is_a_failure) {
+  std::array<std::byte, 4096> memory{};
+  RegisteredMemory registered;
+  registered.add(*device_, nullptr, memory).take_or_throw();
+  fake::fail("cuMemHostGetDevicePointer", Code::invalid_value);
+  expect_failure(registered.on(*device_), ErrorKind::invalid_argument, "device 0: cuMemHostGetDevicePointer");
 }
 
 TEST_F(DeviceTest, null_is_the_default_stream_of_the_device_of_the_event) {
@@ -175,6 +189,17 @@ TEST_F(DeviceTest, a_stream_in_capture_is_refused) {
   fake::destroy(program);
 }
 
+// cuStreamIsCapturing() is a failure then: the default stream waits for the one that is captured.
+TEST_F(DeviceTest, the_default_stream_is_refused_while_another_one_of_its_device_is_captured) {
+  CUstream_st* const program = fake::make_stream();
+  fake::capture(program, true);
+  expect_failure(check_not_capturing(*device_, nullptr), ErrorKind::unsupported, "CUDA graph");
+  EXPECT_TRUE(check_not_capturing(*runtime_->device(1).take_or_throw(), nullptr).ok());
+  fake::capture(program, false);
+  EXPECT_TRUE(check_not_capturing(*device_, nullptr).ok());
+  fake::destroy(program);
+}
+
 TEST_F(DeviceTest, failures_name_the_device_the_function_and_the_reason) {
   fake::fail("cuMemHostAlloc", Code::out_of_memory);
   expect_failure(PinnedMemory::allocate(*device_, 100), ErrorKind::resource_exhausted,
@@ -200,6 +225,89 @@ TEST_F(DeviceTest, everything_is_given_back) {
     EXPECT_EQ(fake::live_objects(), before + 4);
   }
   EXPECT_EQ(fake::live_objects(), before);
+}
+
+// ---- what the fake has as hardware does
+
+TEST_F(DeviceTest, streams_share_queues_in_turn_and_an_item_waits_for_all_before_it_in_its_queue) {
+  for (const std::size_t queues : {1u, 2u, 8u, 32u}) {
+    fake::set_queues(queues);
+    std::vector<CUstream_st*> streams;
+    for (std::size_t i = 0; i <= queues; ++i) streams.push_back(fake::make_stream());
+    fake::hold(streams[0]);
+    std::vector<std::atomic<bool>> have_run(queues + 1);
+    for (std::size_t i = 0; i <= queues; ++i) fake::enqueue(streams[i], [&, i] { have_run[i] = true; });
+    for (std::size_t i = 1; i < queues; ++i) fake::synchronize(streams[i]);
+    EXPECT_EQ(std::ranges::count_if(have_run, [](const auto& each) { return each.load(); }),
+              static_cast<std::ptrdiff_t>(queues - 1));
+    fake::release(streams[0]);
+    fake::synchronize(streams[queues]);
+    for (CUstream_st* const each : streams) fake::destroy(each);
+  }
+  fake::set_queues(fake::queues_of_environment());
+}
+
+TEST_F(DeviceTest, memory_is_freed_when_all_streams_of_its_device_have_come_there) {
+  std::vector<std::byte> own(100);
+  std::vector<std::function<void()>> free;
+  const auto later = [&](auto memory) {
+    free.emplace_back([kept = std::make_shared<decltype(memory)>(std::move(memory))] { kept->reset(); });
+  };
+  later(DeviceMemory::allocate(*device_, 100).take_or_throw());
+  later(PinnedMemory::allocate(*device_, 100).take_or_throw());
+  later(Registration::make(*device_, own.data(), own.size()).take_or_throw());
+  CUstream_st* const elsewhere = fake::make_stream(1);
+  fake::hold(elsewhere);
+  fake::enqueue(elsewhere, [] {});
+  for (const auto& each : free) {
+    CUstream_st* const program = fake::make_stream();
+    std::atomic<bool> has_run{false};
+    std::atomic<bool> frees{false};
+    fake::hold(program);
+    fake::enqueue(program, [&] { has_run = true; });
+    std::thread freeing([&] {
+      frees = true;
+      each();
+      EXPECT_TRUE(has_run);
+    });
+    while (!frees) std::this_thread::yield();
+    fake::release(program);
+    freeing.join();
+    fake::destroy(program);
+  }
+  fake::destroy(elsewhere);
+}
+
+TEST_F(DeviceTest, after_a_fault_every_call_of_the_context_fails_with_it_and_everything_is_still_given_back) {
+  constexpr auto kIllegalAddress = static_cast<Code>(700);
+  const std::size_t before = fake::live_objects();
+  {
+    const auto stream = Stream::create(*device_).take_or_throw();
+    const auto event = Event::create(*device_).take_or_throw();
+    const auto pinned = PinnedMemory::allocate(*device_, 100).take_or_throw();
+    const auto memory = DeviceMemory::allocate(*device_, 100).take_or_throw();
+    std::atomic<bool> has_run{false};
+    fake::hold(stream->handle());
+    fake::enqueue(stream->handle(), [&] { has_run = true; });
+    event->record(stream->handle()).take_or_throw();
+    fake::fault(0, kIllegalAddress);
+    fake::release(stream->handle());
+    fake::synchronize(stream->handle());
+    EXPECT_FALSE(has_run);
+    for (int i = 0; i < 2; ++i) {
+      expect_failure(event->has_happened(), ErrorKind::aborted, "device 0: cuEventQuery: error 700");
+      expect_failure(event->record(stream->handle()), ErrorKind::aborted, "cuEventRecord: error 700");
+      expect_failure(stream->fill(memory->data(), std::byte{0}, 1), ErrorKind::aborted, "cuMemsetD8Async: error 700");
+      expect_failure(Stream::create(*device_), ErrorKind::aborted, "error 700");
+      expect_failure(DeviceMemory::allocate(*device_, 100), ErrorKind::aborted, "cuMemAlloc: error 700");
+      expect_failure(device_->place_of(memory->data()), ErrorKind::aborted, "error 700");
+      expect_failure(check_not_capturing(*device_, nullptr), ErrorKind::aborted, "error 700");
+    }
+    EXPECT_TRUE(Stream::create(*runtime_->device(1).take_or_throw()).ok());
+  }
+  EXPECT_EQ(fake::live_objects(), before);
+  fake::repair(0);
+  EXPECT_TRUE(Stream::create(*device_).ok());
 }
 
 // The fake notes what a real driver would not forgive.

@@ -26,12 +26,16 @@ enum class Code : int {
   deinitialized = 4,
   no_device = 100,
   invalid_device = 101,
+  invalid_image = 200,
   invalid_context = 201,
   no_binary_for_gpu = 209,
+  unsupported_ptx_version = 222,
+  jit_compilation_disabled = 223,
   invalid_handle = 400,
   not_found = 500,
   not_ready = 600,
   already_registered = 712,
+  stream_capture_implicit = 906,
 };
 
 // CUdeviceptr
@@ -75,6 +79,7 @@ struct Driver {
   Code (*thread_exchange_stream_capture_mode)(CaptureMode* mode);
   Code (*stream_create_with_priority)(CUstream_st** stream, unsigned int flags, int priority);
   Code (*stream_destroy)(CUstream_st* stream);
+  Code (*stream_get_id)(CUstream_st* stream, std::uint64_t* id);
   Code (*stream_is_capturing)(CUstream_st* stream, CaptureStatus* status);
   Code (*stream_wait_value)(CUstream_st* stream, DevicePointer word, std::uint32_t value, unsigned int flags);
   Code (*event_create)(CUevent_st** event, unsigned int flags);
@@ -86,6 +91,7 @@ struct Driver {
   Code (*mem_get_info)(std::size_t* free, std::size_t* total);
   Code (*mem_host_register)(void* memory, std::size_t bytes, unsigned int flags);
   Code (*mem_host_unregister)(void* memory);
+  Code (*mem_host_get_device_pointer)(DevicePointer* address, void* memory, unsigned int flags);
   Code (*mem_host_alloc)(void** memory, std::size_t bytes, unsigned int flags);
   Code (*mem_free_host)(void* memory);
   Code (*memcpy_dtoh_async)(void* target, DevicePointer source, std::size_t bytes, CUstream_st* stream);

@@ -7,15 +7,18 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace qccl::device {
 namespace {
 
 constexpr std::size_t kMostClosed = 1024;
-// Streams that wait at once in the trial: more than a device has queues.
-constexpr std::size_t kTried = 64;
 // How long the trial waits for work that gates must not hold up.
 constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+// The same for one stream, whose program waits for it: some hundred times what the work takes.
+constexpr Nanoseconds kPatienceForStream = std::chrono::milliseconds(250);
+constexpr std::size_t kMostFailed = 8;
+constexpr std::size_t kMostKnown = 4096;  // streams; a program may make new ones for ever
 // How long the trial works beside a thread that frees memory.
 constexpr Nanoseconds kBesideFreeing = std::chrono::milliseconds(10);
 constexpr std::size_t kTrialBytes = 4096;
@@ -52,19 +55,22 @@ class LateOpener {
   std::jthread thread_;
 };
 
-// What the trial uses.
-struct Trial {
-  static Result<Trial> make(const Device& device) {
-    Trial made;
-    for (std::size_t i = 0; i < kTried; ++i) {
-      QCCL_ASSIGN(auto stream, Stream::create(device));
-      made.gated.push_back(std::move(stream));
-    }
-    QCCL_ASSIGN(made.stream, Stream::create(device));
-    QCCL_ASSIGN(made.event, Event::create(device));
-    QCCL_ASSIGN(made.spare, DeviceMemory::allocate(device, kTrialBytes));
-    QCCL_ASSIGN(made.memory, DeviceMemory::allocate(device, kTrialBytes));
-    QCCL_ASSIGN(made.target, PinnedMemory::allocate(device, kTrialBytes));
+Failure held_up(const char* what) {
+  return Failure(ErrorKind::unsupported, fmt::format("beside a stream that waits, {}", what));
+}
+
+}  // namespace
+
+// What try_out() uses. The memory stays: to free it would wait for the program's streams, which may wait for the program.
+struct Gates::Trial {
+  static Result<std::unique_ptr<Trial>> make(const Device& device) {
+    auto made = std::make_unique<Trial>();
+    QCCL_ASSIGN(made->gated, Stream::create(device));
+    QCCL_ASSIGN(made->stream, Stream::create(device));
+    QCCL_ASSIGN(made->event, Event::create(device));
+    QCCL_ASSIGN(made->spare, DeviceMemory::allocate(device, kTrialBytes));
+    QCCL_ASSIGN(made->memory, DeviceMemory::allocate(device, kTrialBytes));
+    QCCL_ASSIGN(made->target, PinnedMemory::allocate(device, kTrialBytes));
     return made;
   }
 
@@ -81,53 +87,57 @@ struct Trial {
     }
   }
 
-  std::vector<std::unique_ptr<Stream>> gated;
-  std::unique_ptr<Stream> stream;
+  // Works for a while beside a thread that frees memory, which may wait for all streams.
+  Result<bool> work_beside_freeing(const LateOpener& opener) {
+    freeing = std::jthread([this] {
+      frees = true;
+      spare.reset();
+    });
+    const SteadyClock clock;
+    TimePoint end = kForever;
+    Result<bool> goes_on = true;
+    while (goes_on.ok() && *goes_on && clock.now() < end) {
+      if (end == kForever && frees) end = clock.now() + kBesideFreeing;
+      goes_on = work(opener);
+    }
+    return goes_on;
+  }
+
+  // Whether the stream goes on whose gate was opened.
+  Status await_gated() {
+    QCCL_TRY(event->record(gated->handle()));
+    const SteadyClock clock;
+    const TimePoint late = clock.now() + kPatience;
+    while (true) {
+      QCCL_ASSIGN(const bool happened, event->has_happened());
+      if (happened) return {};
+      if (clock.now() >= late) return held_up("the host let it go on, and a second later it still waited");
+      std::this_thread::yield();
+    }
+  }
+
+  std::unique_ptr<Stream> gated;
+  std::unique_ptr<Stream> stream;  // made next, and so in the next queue
   std::unique_ptr<Event> event;
-  std::unique_ptr<DeviceMemory> spare;  // freed while gates are closed
+  std::unique_ptr<DeviceMemory> spare;  // freed while the gate is closed
   std::unique_ptr<DeviceMemory> memory;
   std::unique_ptr<PinnedMemory> target;
-};
-
-Failure held_up(const char* what) {
-  return Failure(ErrorKind::unsupported, fmt::format("beside {} streams that wait, {}", kTried, what));
-}
-
-// Works for a while, at first alone, then beside a thread that frees memory, which may wait for the streams.
-Status work_beside_gates(Trial& trial, LateOpener& opener) {
-  QCCL_ASSIGN(const bool worked, trial.work(opener));
-  if (!worked) {
-    return held_up("another one did not go on for a second: they share a queue (CUDA_DEVICE_MAX_CONNECTIONS)");
-  }
   std::atomic<bool> frees{false};
-  const std::jthread freeing([&] {
-    frees = true;
-    trial.spare.reset();
-  });
-  const SteadyClock clock;
-  TimePoint end = kForever;
-  Result<bool> goes_on = true;
-  while (goes_on.ok() && *goes_on && clock.now() < end) {
-    if (end == kForever && frees) end = clock.now() + kBesideFreeing;
-    goes_on = trial.work(opener);
-  }
-  opener.open();  // the thread may wait for it
-  if (!goes_on.ok()) return Failure(goes_on.error());
-  return *goes_on ? Status() : held_up("calls of the driver wait for a thread that frees memory");
-}
-
-}  // namespace
+  std::jthread freeing;
+};
 
 Result<std::unique_ptr<Gates>> Gates::open(const Device& device) {
   QCCL_ASSIGN(auto memory, PinnedMemory::allocate(device, kMostClosed * sizeof(std::uint32_t)));
-  std::unique_ptr<Gates> gates(new Gates(device, std::move(memory)));
-  QCCL_TRY(gates->try_out());
-  return gates;
+  QCCL_ASSIGN(auto trial, GoingTrial::make(device));
+  return std::unique_ptr<Gates>(new Gates(device, std::move(memory), std::move(trial)));
 }
 
-Gates::Gates(const Device& device, std::unique_ptr<PinnedMemory> memory)
+Gates::~Gates() { open_all(); }
+
+Gates::Gates(const Device& device, std::unique_ptr<PinnedMemory> memory, std::unique_ptr<GoingTrial> trial)
     : device_(device),
       memory_(std::move(memory)),
+      trial_(std::move(trial)),
       words_(reinterpret_cast<std::uint32_t*>(memory_->data())),
       closed_(kMostClosed, 0) {
   std::fill_n(words_, kMostClosed, 0);
@@ -135,25 +145,66 @@ Gates::Gates(const Device& device, std::unique_ptr<PinnedMemory> memory)
 }
 
 Status Gates::try_out() {
-  QCCL_ASSIGN(Trial trial, Trial::make(device_));
+  const GoingStreams alone(device_);
+  QCCL_ASSIGN(tried_out_, Trial::make(device_));
   LateOpener opener(*this);
-  for (const auto& each : trial.gated) {
-    QCCL_TRY(close(each->handle()));
+  QCCL_TRY(close_word(tried_out_->gated->handle()));
+  QCCL_ASSIGN(const bool worked, tried_out_->work(opener));
+  if (!worked) {
+    return held_up("another one did not go on for a second: they share a queue (CUDA_DEVICE_MAX_CONNECTIONS)");
   }
-  QCCL_TRY(work_beside_gates(trial, opener));
+  QCCL_ASSIGN(const bool goes_on, tried_out_->work_beside_freeing(opener));
   opener.open();
-  QCCL_TRY(trial.event->record(trial.gated.back()->handle()));
-  const SteadyClock clock;
-  const TimePoint late = clock.now() + kPatience;
-  while (true) {
-    QCCL_ASSIGN(const bool happened, trial.event->has_happened());
-    if (happened) return {};
-    if (clock.now() >= late) return held_up("the host let them go on, and a second later they still waited");
-    std::this_thread::yield();
-  }
+  if (!goes_on) return held_up("calls of the driver wait for a thread that frees memory");
+  return tried_out_->await_gated();
 }
 
 Result<std::optional<Gate>> Gates::close(CUstream_st* stream) {
+  std::uint64_t id = 0;
+  const Code code = device_.call(&Driver::stream_get_id, stream, &id);
+  if (code != Code::success) return failure_of(device_.driver(), "cuStreamGetId", code);
+  const Verdict known = verdict(id, GoingStream::come());
+  if (known == Verdict::untried) {
+    const GoingStreams streams(device_);
+    return try_stream(stream, id, streams);
+  }
+  return known == Verdict::passed ? close_word(stream) : std::optional<Gate>();
+}
+
+// Streams that came later may share a queue with those that passed before.
+Gates::Verdict Gates::verdict(std::uint64_t id, std::uint64_t come) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(come_, come) != come) std::erase_if(passed_, [](const auto& each) { return each.second; });
+  const auto found = passed_.find(id);
+  if (found != passed_.end()) return found->second ? Verdict::passed : Verdict::failed;
+  return failed_ < kMostFailed ? Verdict::untried : Verdict::failed;
+}
+
+Result<std::optional<Gate>> Gates::try_stream(CUstream_st* stream, std::uint64_t id, const GoingStreams& streams) {
+  QCCL_ASSIGN(const auto gate, close_word(stream));
+  if (!gate) return gate;
+  const Result<bool> goes_on = trial_->run(streams, kPatienceForStream);
+  const bool passes = goes_on.ok() && goes_on.value();
+  if (!passes) open(*gate);
+  if (!goes_on.ok()) return Failure(goes_on.error());
+  if (note(id, passes)) {
+    log(LogLevel::warning,
+        fmt::format("a stream of device {} shares a queue with one of the library's: calls block the "
+                    "host there instead (CUDA_DEVICE_MAX_CONNECTIONS)",
+                    device_.index()));
+  }
+  return passes ? gate : std::nullopt;
+}
+
+// True of the first that fails.
+bool Gates::note(std::uint64_t id, bool passes) {
+  const std::lock_guard lock(mutex_);
+  if (passed_.size() >= kMostKnown) passed_.clear();
+  passed_[id] = passes;
+  return !passes && failed_++ == 0;
+}
+
+Result<std::optional<Gate>> Gates::close_word(CUstream_st* stream) {
   Gate gate;
   {
     const std::lock_guard lock(mutex_);

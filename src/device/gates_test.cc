@@ -20,6 +20,7 @@ class GatesTest : public ::testing::Test {
     device_ = runtime_->device(0).take_or_throw();
   }
   void TearDown() override {
+    fake::set_queues(fake::queues_of_environment());
     for (const Hazard each : fake::kHazards) fake::set_hazard(each, false);
     EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{});
     EXPECT_EQ(fake::live_objects(), 0u);
@@ -83,19 +84,85 @@ TEST_F(GatesTest, a_driver_that_refuses_leaves_no_gate_closed) {
   fake::destroy(stream);
 }
 
-TEST_F(GatesTest, streams_that_share_a_queue_have_none) {
-  fake::set_hazard(Hazard::shared_queue, true);
-  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "they share a queue");
+TEST_F(GatesTest, are_tried_beside_a_stream_of_the_programs_that_waits_for_the_program) {
+  CUstream_st* const program = fake::make_stream();
+  fake::hold(program);
+  fake::enqueue(program, [] {});
+  const auto gates = Gates::open(*device_).take_or_throw();
+  EXPECT_TRUE(gates->try_out().ok());
+  fake::release(program);
+  fake::destroy(program);
 }
 
-TEST_F(GatesTest, a_driver_that_waits_to_free_memory_has_none) {
-  fake::set_hazard(Hazard::waiting_free, true);
-  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "wait for a thread that frees memory");
+TEST_F(GatesTest, streams_of_a_single_queue_have_none) {
+  fake::set_queues(1);
+  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported, "they share a queue");
+}
+
+TEST_F(GatesTest, a_driver_whose_calls_wait_for_one_that_frees_memory_has_none) {
+  fake::set_hazard(Hazard::locking_free, true);
+  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported,
+                 "wait for a thread that frees memory");
 }
 
 TEST_F(GatesTest, streams_that_do_not_see_that_they_may_go_on_have_none) {
   fake::set_hazard(Hazard::late_stream, true);
-  expect_failure(Gates::open(*device_), ErrorKind::unsupported, "the host let them go on, and a second later they");
+  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported,
+                 "the host let it go on, and a second later it still waited");
+}
+
+// With so many queues, one for the library's stream.
+TEST_F(GatesTest, as_many_streams_wait_as_have_no_queue_of_the_librarys) {
+  for (const std::size_t queues : {2u, 8u, 32u}) {
+    fake::set_queues(queues);
+    const auto gates = Gates::open(*device_).take_or_throw();
+    const auto own = Stream::create(*device_).take_or_throw();
+    const GoingStream going(*device_, *own);
+    std::vector<CUstream_st*> streams;
+    std::size_t waiting = 0;
+    for (std::size_t i = 0; i < 2 * queues; ++i) {
+      streams.push_back(fake::make_stream());
+      if (gates->close(streams.back()).take_or_throw()) ++waiting;
+    }
+    EXPECT_EQ(waiting, 2 * (queues - 1));
+    const auto event = Event::create(*device_).take_or_throw();
+    event->record(own->handle()).take_or_throw();
+    while (!event->has_happened().take_or_throw()) std::this_thread::yield();
+    gates->open_all();
+    for (CUstream_st* const each : streams) fake::destroy(each);
+  }
+}
+
+TEST_F(GatesTest, a_stream_is_tried_again_when_the_library_has_another_one) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  CUstream_st* const stream = fake::make_stream();
+  const Gate gate = gates->close(stream).take_or_throw().value();
+  ASSERT_TRUE(gates->open(gate));
+  fake::set_queues(1);
+  const auto own = Stream::create(*device_).take_or_throw();
+  CUstream_st* const beside = fake::make_stream();
+  {
+    const GoingStream going(*device_, *own);
+    EXPECT_TRUE(gates->close(stream).take_or_throw()) << "it has another queue";
+    gates->open_all();
+    EXPECT_FALSE(gates->close(beside).take_or_throw());
+    EXPECT_FALSE(gates->close(beside).take_or_throw());
+  }
+  for (CUstream_st* const each : {stream, beside}) fake::destroy(each);
+}
+
+TEST_F(GatesTest, no_more_streams_are_tried_after_eight_that_hold_up_the_librarys) {
+  const auto gates = Gates::open(*device_).take_or_throw();
+  fake::set_queues(1);
+  const auto own = Stream::create(*device_).take_or_throw();
+  const GoingStream going(*device_, *own);
+  std::vector<CUstream_st*> streams;
+  for (int i = 0; i < 9; ++i) {
+    if (i == 8) fake::set_queues(32);
+    streams.push_back(fake::make_stream());
+    EXPECT_FALSE(gates->close(streams.back()).take_or_throw());
+  }
+  for (CUstream_st* const each : streams) fake::destroy(each);
 }
 
 TEST_F(GatesTest, that_end_let_their_streams_go_on) {

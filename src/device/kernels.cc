@@ -18,12 +18,24 @@ Failure failure_at(const Device& device, const char* function, Code code) {
   return failure;
 }
 
+// The driver can't use the cubins, which says nothing of the device: they are in a form that it does not know, of no
+// architecture that the device runs, or not to be used at all (CUDA_FORCE_PTX_JIT). The PTX may still do.
+bool is_of_cubins(Code code) {
+  switch (code) {
+    case Code::invalid_image:
+    case Code::no_binary_for_gpu:
+    case Code::unsupported_ptx_version:
+    case Code::jit_compilation_disabled: return true;
+    default: return false;
+  }
+}
+
 Code load_module(const Device& device, const KernelImages& images, CUmod_st*& module) {
   int version = 0;
   static_cast<void>(device.driver().driver_get_version(&version));
   if (version >= kCubinVersion) {
     const Code code = device.call(&Driver::module_load_data, &module, images.cubins);
-    if (code != Code::no_binary_for_gpu) return code;
+    if (!is_of_cubins(code)) return code;
   }
   return device.call(&Driver::module_load_data, &module, static_cast<const void*>(images.ptx));
 }

@@ -106,8 +106,15 @@ TEST_F(KernelsTest, a_driver_of_cuda_13_takes_the_cubins_and_others_the_ptx) {
   EXPECT_EQ(loaded(), std::vector<const void*>{kImages[1]});
   fake::set_driver_version(13000);
   EXPECT_EQ(loaded(), std::vector<const void*>{kImages[0]});
-  fake::fail("cuModuleLoadData", Code::no_binary_for_gpu);
-  EXPECT_EQ(loaded(), std::vector<const void*>{kImages[1]});
+  for (const Code code :
+       {Code::no_binary_for_gpu, Code::invalid_image, Code::unsupported_ptx_version, Code::jit_compilation_disabled}) {
+    fake::fail("cuModuleLoadData", code);
+    EXPECT_EQ(loaded(), std::vector<const void*>{kImages[1]}) << static_cast<int>(code);
+  }
+  for (const Code code : {Code::out_of_memory, Code::invalid_context, static_cast<Code>(700)}) {
+    fake::fail("cuModuleLoadData", code);
+    EXPECT_FALSE(Kernels::load(*device_, kFakeImages).ok()) << "PTX does not help with " << static_cast<int>(code);
+  }
   fake::set_driver_version(kDriverVersion);
   EXPECT_TRUE(fake::loaded_images().empty());
 }

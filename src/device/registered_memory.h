@@ -10,17 +10,32 @@
 
 namespace qccl::device {
 
-// Thread-safe once it was filled. The device outlives it.
+// Registered memory as one device has it. A value; the registrations outlive it.
+class ReachedMemory {
+ public:
+  bool empty() const { return ranges_.empty(); }
+  // Where the device has these bytes of the host's; null if it does not reach all of them.
+  std::byte* find(ConstBytes bytes) const;
+
+ private:
+  struct Range {
+    ConstBytes bytes;
+    std::byte* address;
+  };
+  std::vector<Range> ranges_;  // by the host's address
+
+  friend class RegisteredMemory;
+};
+
+// One thread at a time. The device outlives it.
 class RegisteredMemory {
  public:
   // All devices reach the memory from now on; it stays mapped as long as `owner` is. A failure: see Registration.
   Status add(const Device& device, std::shared_ptr<const void> owner, Bytes memory);
-  // Whether devices reach all of these bytes.
-  bool contains(ConstBytes bytes) const;
-  // Bytes.
-  std::size_t size() const { return size_; }
+  // What has been added, for a device, which has addresses of its own for it.
+  Result<ReachedMemory> on(const Device& device) const;
   // Takes back every registration.
-  void clear();
+  void clear() { ranges_.clear(); }
 
  private:
   struct Range {
@@ -29,8 +44,7 @@ class RegisteredMemory {
     std::unique_ptr<Registration> registration;  // last: ends before its memory does
   };
 
-  std::vector<Range> ranges_;  // by address
-  std::size_t size_ = 0;
+  std::vector<Range> ranges_;
 };
 
 }  // namespace qccl::device

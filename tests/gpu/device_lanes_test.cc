@@ -358,6 +358,39 @@ TEST_P(DeviceLanes, a_device_that_fails_ends_the_call_on_all_ranks_with_its_word
   }
 }
 
+// Rank 0's device, while a job of the call is under way.
+TEST_P(DeviceLanes, a_device_with_a_fault_ends_the_call_on_all_ranks_with_its_words) {
+  static_cast<void>(fake::library_streams());  // where they can't be seen, this ends the test before a rank waits
+  std::latch opened(1), ended(2);
+  expect_success(2, [&](Communicator& comm) {
+    const int device = comm.rank();
+    const ProgramStream stream(device);
+    const DeviceBuffer memory(kCount * sizeof(float), fake::Kind::device, device);
+    if (comm.rank() == 1) opened.wait();
+    if (comm.rank() == 0) {
+      static_cast<void>(comm.stream_order(0));  // opens the device
+      fake::hold(fake::library_streams().at(2));
+      opened.count_down();
+    }
+    const std::size_t before = fake::launches();
+    const Work work = comm.all_reduce_async(memory.data(), memory.data(), kCount, DataType::float32,
+                                            {.algorithm = Algorithm::sra, .stream = stream});
+    if (comm.rank() == 0) {
+      while (fake::launches() == before) static_cast<void>(comm.in_flight());
+      fake::fault(0, static_cast<Code>(700));
+    }
+    const ErrorInfo failed = error_of([&] { work.wait(); });
+    EXPECT_EQ(failed.kind, ErrorKind::aborted);
+    EXPECT_NE(failed.message.find("device 0: "), std::string::npos) << failed.message;
+    EXPECT_NE(failed.message.find(": error 700"), std::string::npos) << failed.message;
+    ended.arrive_and_wait();
+    if (comm.rank() == 0) {
+      fake::release(fake::library_streams().at(2));
+      fake::repair(0);
+    }
+  });
+}
+
 TEST_P(DeviceLanes, without_room_for_pinned_memory_the_call_is_staged) {
   setenv("QCCL_PINNED_LIMIT", "100000", 1);
   expect_success(2, [](Communicator& comm) {

@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <thread>
 
 #include "gpu/device_job.h"
@@ -12,9 +13,15 @@ namespace {
 
 using fake::Hazard;
 
+// Ranks are threads, so the device has all their streams: each with a queue of its own, unless a test asks for fewer.
 class GatedCalls : public DeviceCalls {
  protected:
+  void SetUp() override {
+    DeviceCalls::SetUp();
+    fake::set_queues(fake::kMostQueues);
+  }
   void TearDown() override {
+    fake::set_queues(fake::queues_of_environment());
     for (const Hazard each : fake::kHazards) fake::set_hazard(each, false);
     DeviceCalls::TearDown();
   }
@@ -200,8 +207,8 @@ TEST_P(GatedCalls, a_deadline_opens_the_gate) {
   });
 }
 
-TEST_P(GatedCalls, streams_that_share_a_queue_wait_on_the_host) {
-  fake::set_hazard(Hazard::shared_queue, true);
+TEST_P(GatedCalls, streams_of_a_single_queue_wait_on_the_host) {
+  fake::set_queues(1);
   expect_success(2, [](Communicator& comm) {
     const ProgramStream stream;
     const DeviceBuffer memory(kFew * sizeof(float));
@@ -212,6 +219,32 @@ TEST_P(GatedCalls, streams_that_share_a_queue_wait_on_the_host) {
     EXPECT_TRUE(work.done());
     EXPECT_EQ(memory.read(stream), bytes_of(kFew, 2.0F));
   });
+}
+
+// Some wait themselves, and for others the host does.
+TEST_P(GatedCalls, results_are_right_where_streams_share_queues_with_the_librarys) {
+  constexpr std::size_t kStreams = 12;
+  for (const std::size_t queues : {2u, 8u}) {
+    fake::set_queues(queues);
+    std::latch opened(2);  // a stream that waits may hold up those that a rank makes later
+    expect_success(2, [&](Communicator& comm) {
+      EXPECT_EQ(comm.stream_order(0), StreamOrder::gate);
+      opened.arrive_and_wait();
+      std::vector<std::unique_ptr<ProgramStream>> streams;
+      std::vector<std::unique_ptr<DeviceBuffer>> memory;
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < kStreams; ++i) {
+        streams.push_back(std::make_unique<ProgramStream>());
+        memory.push_back(std::make_unique<DeviceBuffer>(kFew * sizeof(float)));
+        memory[i]->write(*streams[i], bytes_of(kFew, static_cast<float>(i + 1)));
+        works.push_back(add(comm, *memory[i], *streams[i]));
+      }
+      for (std::size_t i = 0; i < kStreams; ++i) works[i].block(*streams[i]);
+      for (std::size_t i = 0; i < kStreams; ++i) {
+        EXPECT_EQ(memory[i]->read(*streams[i]), bytes_of(kFew, 2 * static_cast<float>(i + 1)));
+      }
+    });
+  }
 }
 
 TEST_P(GatedCalls, a_thread_that_frees_memory_later_does_not_hang_the_job) {
@@ -233,14 +266,14 @@ TEST_P(GatedCalls, a_thread_that_frees_memory_later_does_not_hang_the_job) {
     const Work work = comm.recv_async(memory.data(), memory.bytes(), DataType::uint8, 1, {.stream = stream});
     work.block(stream);
     await_state(comm, 0, "rank 1");
-    fake::set_hazard(Hazard::waiting_free, true);
+    fake::set_hazard(Hazard::locking_free, true);
     std::thread freeing([&] {
       frees.count_down();
       spare.reset();
     });
     fake::synchronize(stream.handle());
     freeing.join();
-    fake::set_hazard(Hazard::waiting_free, false);
+    fake::set_hazard(Hazard::locking_free, false);
     comm.barrier();
   });
 }

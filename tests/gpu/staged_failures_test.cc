@@ -1,6 +1,7 @@
 // Device calls that are wrong or fail, in every state: each ends with its reason, and its memory stays its own until no
 // copy is under way.
 #include <atomic>
+#include <iterator>
 #include <latch>
 #include <thread>
 
@@ -262,6 +263,47 @@ TEST_P(StagedFailures, a_device_that_fails_ends_the_call_on_all_ranks_with_its_w
       });
       EXPECT_EQ(failed.kind, ErrorKind::aborted);
       EXPECT_TRUE(contains(failed.message, std::string("device 0: ") + function + ": error 700")) << failed.message;
+    });
+  }
+}
+
+// A fault of rank 0's device, which then refuses everything, as a GPU does until its process ends.
+TEST_P(StagedFailures, a_device_with_a_fault_ends_calls_in_every_state_and_refuses_later_ones) {
+  constexpr const char* kWords[] = {"the work before it on its stream", "the copy of its input", "rank 1",
+                                    "the copy of its output"};
+  static_cast<void>(fake::library_streams());  // where they can't be seen, this ends the test before a rank waits
+  for (std::size_t state = 0; state < std::size(kWords); ++state) {
+    std::latch posts(1), ended(2);
+    expect_success(2, [&](Communicator& comm) {
+      const int device = comm.rank();
+      const ProgramStream stream(device);
+      const DeviceBuffer memory(kBytes, fake::Kind::device, device);
+      if (comm.rank() == 1) posts.wait();
+      std::vector<CUstream_st*> held;
+      if (comm.rank() == 0) {
+        static_cast<void>(comm.stream_order(0));  // opens the device
+        if (state == 0) held = {stream.handle()};
+        if (state == 1 || state == 3) held = {fake::library_streams().at(state == 1 ? 0 : 1)};
+        for (CUstream_st* const each : held) fake::hold(each);
+        if (state != 2) posts.count_down();
+      }
+      const Work work = post(comm, memory, stream);
+      if (comm.rank() == 0) {
+        await_state(comm, 0, kWords[state]);
+        fake::fault(0, static_cast<Code>(700));
+        if (state == 2) posts.count_down();
+      }
+      const ErrorInfo failed = error_of([&] {
+        work.wait();
+        comm.barrier();
+      });
+      EXPECT_EQ(failed.kind, ErrorKind::aborted) << kWords[state];
+      EXPECT_TRUE(contains(failed.message, "device 0: ") && contains(failed.message, ": error 700")) << failed.message;
+      for (CUstream_st* const each : held) fake::release(each);
+      const ErrorInfo later = error_of([&] { all_reduce(comm, memory, stream); });
+      EXPECT_EQ(later.kind, ErrorKind::aborted) << kWords[state];
+      ended.arrive_and_wait();
+      if (comm.rank() == 0) fake::repair(0);
     });
   }
 }

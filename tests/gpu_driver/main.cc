@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "gpu_driver/program_driver.h"
@@ -51,6 +52,8 @@ class Results : public ::testing::EmptyTestEventListener {
 
 int run() {
   constexpr int kNoGpu = 3;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32",
+         1);  // before the driver is loaded: tests hold streams and go on in others
   try {
     if (ProgramDriver::get().device_count() == 0) throw std::runtime_error("the driver has no device");
   } catch (const std::exception& error) {

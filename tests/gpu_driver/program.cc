@@ -98,10 +98,18 @@ void set_hazard(Hazard, bool on) {
   if (on) refuse("have hazards");
 }
 void set_driver_version(int) { refuse("have another version"); }
+void set_queues(std::size_t queues) {
+  if (queues != queues_of_environment()) refuse("have other queues than its process");
+}
+void fault(int, Code) { refuse("have a fault and go on"); }
+void repair(int) {}
 void set_device_count(int) { refuse("have other devices"); }
 std::size_t launches() { refuse("count launches"); }
 RegisteredUses registered_uses() { refuse("count uses of registered memory"); }
 std::vector<CUstream_st*> library_streams() { refuse("show the library's streams"); }
+
+// main.cc asks for the most.
+std::size_t queues_of_environment() { return kMostQueues; }
 
 // ---- memory
 

@@ -47,29 +47,38 @@ Result<engine::StagingDevice*> DeviceStaging::open(int device) {
   auto& staging = devices_[static_cast<std::size_t>(device)];
   if (staging == nullptr) {
     auto kernels = load_kernels(*opened);
-    if (kernels != nullptr) register_frames(*opened);
-    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, {shadows_, frames_}, std::move(kernels)));
+    auto frames = kernels != nullptr ? reach_frames(*opened) : device::ReachedMemory();
+    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, {shadows_, std::move(frames)}, std::move(kernels)));
   }
   return staging.get();
 }
 
-// Once, for all devices. Without it payloads are copied between frames and pinned memory by the host.
-void DeviceStaging::register_frames(const device::Device& device) {
-  Status registered;
+// Once, for all devices.
+Result<device::ReachedMemory> DeviceStaging::register_frames(const device::Device& device) {
   std::size_t bytes = 0;
   for (const FrameRooms::Memory& each : frame_memory_) bytes += each.bytes.size();
   if (bytes > pinned_limit_) {
-    registered = Failure(ErrorKind::resource_exhausted,
-                         fmt::format("QCCL_PINNED_LIMIT is {} bytes, and these are {}", pinned_limit_, bytes));
+    frame_memory_.clear();
+    return Failure(ErrorKind::resource_exhausted,
+                   fmt::format("QCCL_PINNED_LIMIT is {} bytes, and these are {}", pinned_limit_, bytes));
   }
   for (FrameRooms::Memory& each : std::exchange(frame_memory_, {})) {
-    if (registered.ok()) registered = frames_.add(device, std::move(each.owner), each.bytes);
+    Status added = frames_.add(device, std::move(each.owner), each.bytes);
+    if (added.ok()) continue;
+    frames_.clear();
+    return Failure(added.error());
   }
-  if (registered.ok()) return;
-  frames_.clear();
+  return frames_.on(device);
+}
+
+// Nothing, with a warning, where devices can't: payloads are then copied between frames and pinned memory by the host.
+device::ReachedMemory DeviceStaging::reach_frames(const device::Device& device) {
+  auto reached = register_frames(device);
+  if (reached.ok()) return std::move(*reached);
   log(LogLevel::warning, fmt::format("the host copies what devices send to other ranks of this host, because they "
                                      "can't write to the memory that the ranks share: {}",
-                                     registered.error().message));
+                                     reached.error().message));
+  return {};
 }
 
 // Null, with a warning, if they can't be loaded: the host then computes what it can compute as well.

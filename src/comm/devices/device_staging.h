@@ -57,7 +57,8 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
  private:
   Result<engine::StagingDevice*> open(int device);
   std::unique_ptr<device::Kernels> load_kernels(const device::Device& device);
-  void register_frames(const device::Device& device);
+  Result<device::ReachedMemory> register_frames(const device::Device& device);
+  device::ReachedMemory reach_frames(const device::Device& device);
 
   const std::string kernels_;
   const std::uint64_t pinned_limit_;

@@ -284,7 +284,7 @@ void describe_registration(device::Runtime& runtime, int index, Findings& found)
 Status try_gates(device::Runtime& runtime, int index) {
   QCCL_ASSIGN(const device::Device* const device, runtime.device(index));
   QCCL_ASSIGN(const auto gates, device::Gates::open(*device));
-  return {};
+  return gates->try_out();
 }
 
 // `chosen`: by QCCL_STREAM_ORDER.

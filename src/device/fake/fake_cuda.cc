@@ -103,16 +103,25 @@ Code stream_create_with_priority(CUstream_st** stream, unsigned int, int) {
 }
 
 Code stream_destroy(CUstream_st* stream) {
-  int device = 0;
-  const Code code = driver().begin("cuStreamDestroy", device);
-  if (code != Code::success) return code;
-  return driver().destroy(stream) ? Code::success : driver().misuse("cuStreamDestroy of no stream");
+  return driver().give_back("cuStreamDestroy", "no stream", [&](int) { return driver().destroy(stream); });
 }
 
+Code stream_get_id(CUstream_st* handle, std::uint64_t* id) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuStreamGetId", handle, code);
+  if (stream != nullptr) *id = stream->id();
+  return code;
+}
+
+// The default stream waits for the others, which a capture forbids.
 Code stream_is_capturing(CUstream_st* handle, CaptureStatus* status) {
   Code code{};
   CUstream_st* const stream = driver().usable("cuStreamIsCapturing", handle, code);
-  if (stream != nullptr) *status = stream->captures ? CaptureStatus::active : CaptureStatus::none;
+  if (stream == nullptr) return code;
+  if (driver().is_default_stream(stream) && driver().any_captures(stream->device())) {
+    return Code::stream_capture_implicit;
+  }
+  *status = stream->captures ? CaptureStatus::active : CaptureStatus::none;
   return code;
 }
 
@@ -124,10 +133,7 @@ Code event_create(CUevent_st** event, unsigned int) {
 }
 
 Code event_destroy(CUevent_st* event) {
-  int device = 0;
-  const Code code = driver().begin("cuEventDestroy", device);
-  if (code != Code::success) return code;
-  return driver().destroy(event) ? Code::success : driver().misuse("cuEventDestroy of no event");
+  return driver().give_back("cuEventDestroy", "no event", [&](int) { return driver().destroy(event); });
 }
 
 Code event_record(CUevent_st* event, CUstream_st* handle) {
@@ -161,14 +167,12 @@ Code mem_alloc(DevicePointer* memory, std::size_t bytes) {
 }
 
 Code mem_free(DevicePointer memory) {
-  int device = 0;
-  const Code code = driver().begin("cuMemFree", device);
-  if (code != Code::success) return code;
-  driver().wait_to_free(device);
-  const auto found = driver().find(pointer(memory), 0);
-  const bool is_devices = found != nullptr && (found->kind == Kind::device || found->kind == Kind::managed);
-  const bool freed = is_devices && driver().free(reinterpret_cast<void*>(memory));
-  return freed ? Code::success : driver().misuse("cuMemFree of other memory");
+  return driver().give_back("cuMemFree", "other memory", [&](int device) {
+    driver().wait_to_free(device);
+    const auto found = driver().find(pointer(memory), 0);
+    const bool is_devices = found != nullptr && (found->kind == Kind::device || found->kind == Kind::managed);
+    return is_devices && driver().free(reinterpret_cast<void*>(memory));
+  });
 }
 
 Code mem_get_info(std::size_t* free, std::size_t* total) {
@@ -187,12 +191,21 @@ Code mem_host_register(void* memory, std::size_t bytes, unsigned int) {
 }
 
 Code mem_host_unregister(void* memory) {
+  return driver().give_back("cuMemHostUnregister", "other memory", [&](int device) {
+    driver().wait_to_free(device);
+    const auto found = driver().find_on_host(memory, 0);
+    return found != nullptr && found->kind == Kind::registered && driver().free(memory);
+  });
+}
+
+Code mem_host_get_device_pointer(DevicePointer* address, void* memory, unsigned int) {
   int device = 0;
-  const Code code = driver().begin("cuMemHostUnregister", device);
+  const Code code = driver().begin("cuMemHostGetDevicePointer", device);
   if (code != Code::success) return code;
-  const auto found = driver().find(memory, 0);
-  const bool is_registered = found != nullptr && found->kind == Kind::registered && driver().free(memory);
-  return is_registered ? Code::success : driver().misuse("cuMemHostUnregister of other memory");
+  const auto found = driver().find_on_host(memory, 1);
+  if (found == nullptr || !is_host_memory(found->kind)) return Code::invalid_value;
+  *address = reinterpret_cast<DevicePointer>(found->address + (static_cast<std::byte*>(memory) - found->storage));
+  return Code::success;
 }
 
 Code mem_host_alloc(void** memory, std::size_t bytes, unsigned int) {
@@ -203,10 +216,10 @@ Code mem_host_alloc(void** memory, std::size_t bytes, unsigned int) {
 }
 
 Code mem_free_host(void* memory) {
-  int device = 0;
-  const Code code = driver().begin("cuMemFreeHost", device);
-  if (code != Code::success) return code;
-  return driver().free(memory) ? Code::success : driver().misuse("cuMemFreeHost of other memory");
+  return driver().give_back("cuMemFreeHost", "other memory", [&](int device) {
+    driver().wait_to_free(device);
+    return driver().free(memory);
+  });
 }
 
 // A copy between device memory and the host's, which may be pageable.
@@ -226,7 +239,7 @@ Code copy_async(const char* function, const Copy& copy, CUstream_st* handle) {
   if (device_side == nullptr || device_side->kind != Kind::device) {
     return driver().misuse(std::string(function) + " with memory that is not the device's");
   }
-  auto host_side = driver().find(copy.host_memory, copy.bytes);
+  auto host_side = driver().find_on_host(copy.host_memory, copy.bytes);
   std::byte* const stored =
       device_side->storage + (static_cast<const std::byte*>(copy.device_memory) - device_side->address);
   stream->add([copy, stored, device_side, host_side] {
@@ -270,7 +283,8 @@ Code memset_d8_async(DevicePointer target, unsigned char value, std::size_t byte
 Code pointer_get_attributes(unsigned int count, PointerAttribute* attributes, void** values, DevicePointer memory) {
   int device = 0;
   if (const Code code = driver().begin("cuPointerGetAttributes", device); code != Code::success) return code;
-  const auto found = driver().find(pointer(memory), 1);
+  auto found = driver().find(pointer(memory), 1);
+  if (found == nullptr) found = driver().find_on_host(pointer(memory), 1);
   for (unsigned int i = 0; i < count; ++i) {
     switch (attributes[i]) {
       case PointerAttribute::memory_type: {
@@ -314,6 +328,7 @@ const std::map<std::string, void*>& functions() {
       {"cuThreadExchangeStreamCaptureMode", address_of(thread_exchange_stream_capture_mode)},
       {"cuStreamCreateWithPriority", address_of(stream_create_with_priority)},
       {"cuStreamDestroy", address_of(stream_destroy)},
+      {"cuStreamGetId", address_of(stream_get_id)},
       {"cuStreamIsCapturing", address_of(stream_is_capturing)},
       {"cuEventCreate", address_of(event_create)},
       {"cuEventDestroy", address_of(event_destroy)},
@@ -324,6 +339,7 @@ const std::map<std::string, void*>& functions() {
       {"cuMemGetInfo", address_of(mem_get_info)},
       {"cuMemHostRegister", address_of(mem_host_register)},
       {"cuMemHostUnregister", address_of(mem_host_unregister)},
+      {"cuMemHostGetDevicePointer", address_of(mem_host_get_device_pointer)},
       {"cuMemHostAlloc", address_of(mem_host_alloc)},
       {"cuMemFreeHost", address_of(mem_free_host)},
       {"cuMemcpyDtoHAsync", address_of(memcpy_dtoh_async)},
@@ -357,6 +373,12 @@ void set_driver_version(int version) { driver().set_version(version); }
 std::vector<const void*> loaded_images() { return driver().loaded_images(); }
 std::size_t launches() { return driver().launches(); }
 RegisteredUses registered_uses() { return driver().registered_uses(); }
+void set_queues(std::size_t queues) { driver().set_queues(queues); }
+void fault(int device, Code code) { driver().set_fault(device, code); }
+void repair(int device) {
+  driver().wait_to_free(device);  // for streams to drop what they have
+  driver().set_fault(device, Code::success);
+}
 void set_hazard(Hazard hazard, bool on) { driver().set_hazard(hazard, on); }
 std::size_t live_objects() { return driver().live_objects(); }
 void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }
@@ -372,7 +394,7 @@ bool is_pinned(const void* memory) {
   return found != nullptr && found->kind == Kind::pinned;
 }
 
-CUstream_st* default_stream(int device) { return driver().default_stream(device); }
+CUstream_st* default_stream(int device) { return driver().default_stream(device).get(); }
 CUstream_st* make_stream(int device) { return driver().make_stream(device, false); }
 std::vector<CUstream_st*> library_streams() { return driver().library_streams(); }
 void destroy(CUstream_st* stream) { static_cast<void>(driver().destroy(stream)); }

@@ -1,18 +1,22 @@
 // A CUDA driver without a GPU, for tests: a library that the loader finds as libcuda.so.1. Tests link it, or processes
 // get its folder in LD_LIBRARY_PATH. The library under test sees the functions of driver.h, a test sees what follows.
 //
-// A stream is a thread that runs the stream's items in order, each after a delay drawn from the seed. Device memory is
-// an address that nobody can read or write, with the bytes kept elsewhere: code that touches it on the host crashes.
-// Bytes are poisoned when they are allocated. Streams share no lock while their items run, so ThreadSanitizer sees a
-// read or write that no event orders.
+// A stream is a thread that runs the stream's items in order, each after a delay drawn from the seed. A device has 8
+// queues, or as many as CUDA_DEVICE_MAX_CONNECTIONS says (1 to 32), and deals its streams to them in turn: an item waits
+// for all that were submitted to its queue before it. Streams of different queues share no lock while their items run,
+// so ThreadSanitizer sees a read or write that no event orders.
+//
+// Device memory is an address that nobody can read or write, with the bytes kept elsewhere: code that touches it on the
+// host crashes. So is the address that devices have for registered memory. Bytes are poisoned when they are allocated.
+// Functions that free memory, pinned and registered memory too, wait for all streams of the device.
 //
 // A module is whatever image is given, and its functions are the bodies of the library's kernels on the host.
 //
 // Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
 // or memory that are not alive. Each is refused and noted.
 //
-// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does, FAKE_CUDA_MISUSES names a
-// file to which misuses are added, and with CUDA_DEVICE_MAX_CONNECTIONS=1 streams have the hazard of shared queues.
+// In the environment of a process FAKE_CUDA_FAIL=cuMemHostRegister=801 does what fail() does, and FAKE_CUDA_MISUSES
+// names a file to which misuses are added.
 #pragma once
 
 #include <chrono>
@@ -29,6 +33,8 @@ namespace qccl::device::fake {
 inline constexpr std::byte kPoison{0xDB};
 inline constexpr int kDevices = 2;  // unless a test asks for more
 inline constexpr int kMostDevices = 8;
+inline constexpr std::size_t kQueues = 8;  // of a device, unless the environment or a test asks for others
+inline constexpr std::size_t kMostQueues = 32;
 
 // Call it before the library sees the devices.
 void set_device_count(int devices);
@@ -52,12 +58,20 @@ struct RegisteredUses {
   std::size_t written = 0;
 };
 RegisteredUses registered_uses();
-// Hazards of gates that drivers may have. Streams made from now on share a few queues of their device, so that an item
-// waits for all that were submitted to its queue before it; cuMemFree() waits for its device, and all other calls for
-// it; streams see late what they wait for.
-enum class Hazard { shared_queue, waiting_free, late_stream };
-inline constexpr Hazard kHazards[] = {Hazard::shared_queue, Hazard::waiting_free, Hazard::late_stream};
+// How many queues the streams made from now on are dealt to. So many streams in a row have a queue of their own.
+void set_queues(std::size_t queues);
+// As the environment says.
+std::size_t queues_of_environment();
+// Hazards of gates that drivers may have: while a function waits to free memory, all other calls wait for it; streams
+// see late what they wait for.
+enum class Hazard { locking_free, late_stream };
+inline constexpr Hazard kHazards[] = {Hazard::locking_free, Hazard::late_stream};
 void set_hazard(Hazard hazard, bool on);
+// A fault in the device's context, an illegal address for example: its streams drop what they have, and every call
+// returns the code from now on; functions that give something back still do that. repair() makes it work again, which
+// only the end of a process does to a GPU.
+void fault(int device, Code code);
+void repair(int device);
 // Streams, events, modules, device and pinned allocations that are alive.
 std::size_t live_objects();
 

@@ -26,33 +26,36 @@ void SharedQueue::end_turn() {
   changed_.notify_all();
 }
 
-CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue* queue)
-    : device_(device), longest_delay_(longest_delay), queue_(queue), random_(seed), thread_([this] { run(); }) {}
+CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue& queue)
+    : device_(device), id_(qccl::device::fake::driver().next_stream_id()), longest_delay_(longest_delay), queue_(queue), random_(seed), thread_([this] {
+        run();
+      }) {}
 
-// Runs what it has: a held stream too.
-CUstream_st::~CUstream_st() {
+void CUstream_st::end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     held_ = false;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void CUstream_st::add(std::function<void()> item) {
   {
     const std::lock_guard lock(mutex_);
-    items_.push_back(queue_ == nullptr ? std::move(item) : in_turn(std::move(item)));
+    items_.push_back(in_turn(std::move(item)));
+    ++added_;
   }
   changed_.notify_all();
 }
 
+// In a context with a fault it does nothing.
 std::function<void()> CUstream_st::in_turn(std::function<void()> item) {
-  return [queue = queue_, number = queue_->add(), item = std::move(item)] {
-    queue->await_turn(number);
-    item();
-    queue->end_turn();
+  return [this, number = queue_.add(), item = std::move(item)] {
+    queue_.await_turn(number);
+    if (qccl::device::fake::driver().fault(device_) == qccl::device::Code::success) item();
+    queue_.end_turn();
   };
 }
 
@@ -66,7 +69,7 @@ void CUstream_st::set_held(bool held) {
 
 void CUstream_st::synchronize() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return items_.empty() && !busy_; });
+  changed_.wait(lock, [&, until = added_] { return ended_ >= until; });
 }
 
 void CUstream_st::run() {
@@ -76,13 +79,12 @@ void CUstream_st::run() {
     if (items_.empty()) return;
     const auto item = std::move(items_.front());
     items_.pop_front();
-    busy_ = true;
     lock.unlock();
     const auto longest = static_cast<std::uint64_t>(longest_delay_.count());
     std::this_thread::sleep_for(std::chrono::microseconds(longest == 0 ? 0 : random_() % (longest + 1)));
     item();
     lock.lock();
-    busy_ = false;
+    ++ended_;
     changed_.notify_all();
   }
 }
@@ -94,6 +96,11 @@ constexpr std::chrono::microseconds kDefaultStreamsDelay{200};
 
 // Address ranges of devices are whole pages.
 std::size_t pages(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096; }
+
+std::byte* reserve_addresses(std::size_t bytes) {
+  return static_cast<std::byte*>(
+      ::mmap(nullptr, pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
 
 std::byte* make_storage(std::size_t bytes) {
   auto* const storage = static_cast<std::byte*>(std::malloc(std::max<std::size_t>(bytes, 1)));
@@ -108,7 +115,23 @@ void free_allocation(Allocation* allocation) {
   delete allocation;
 }
 
+// The allocation in a map by address that contains the range.
+template <class Map>
+std::shared_ptr<Allocation> find_in(const Map& allocations, const void* memory, std::size_t bytes) {
+  const auto* const address = static_cast<const std::byte*>(memory);
+  const auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return nullptr;
+  const auto& [begin, found] = *std::prev(after);
+  return address + bytes <= begin + found->bytes ? found : nullptr;
+}
+
 }  // namespace
+
+std::size_t queues_of_environment() {
+  const std::string count = environment("CUDA_DEVICE_MAX_CONNECTIONS").value_or("");
+  if (count.empty() || !std::ranges::all_of(count, [](char c) { return c >= '0' && c <= '9'; })) return kQueues;
+  return std::clamp<std::size_t>(std::strtoul(count.c_str(), nullptr, 10), 1, kMostQueues);
+}
 
 // Never destroyed, because threads of the program may outlive main().
 FakeDriver& driver() {
@@ -121,7 +144,11 @@ FakeDriver::FakeDriver() {
   const std::size_t end = failing.find('=');
   if (end != std::string::npos)
     order_failure(failing.substr(0, end), static_cast<Code>(std::stoi(failing.substr(end + 1))), 0);
-  set_hazard(Hazard::shared_queue, environment("CUDA_DEVICE_MAX_CONNECTIONS") == "1");
+}
+
+SharedQueue& Queues::next_queue(int device) {
+  OfDevice& own = devices_[static_cast<std::size_t>(device)];
+  return own.queues[own.next++ % count_];
 }
 
 Devices::Devices() {
@@ -132,11 +159,13 @@ bool Devices::is_context(const CUctx_st* context) const {
   return context >= contexts_ && context < contexts_ + device_count_;
 }
 
-CUstream_st* Devices::default_stream(int device) {
+std::shared_ptr<CUstream_st> Devices::default_stream(int device) {
   const std::lock_guard lock(mutex_);
   auto& stream = default_streams_[static_cast<std::size_t>(device)];
-  if (stream == nullptr) stream = std::make_unique<CUstream_st>(device, 0, kDefaultStreamsDelay);
-  return stream.get();
+  if (stream == nullptr) {
+    stream = std::make_shared<CUstream_st>(device, 0, kDefaultStreamsDelay, first_queue(device));
+  }
+  return stream;
 }
 
 bool Devices::is_default_stream(const CUstream_st* handle) {
@@ -208,11 +237,18 @@ Code FakeDriver::current_device(int& device) {
 }
 
 Code FakeDriver::begin(const char* function, int& device) {
-  if (has(Hazard::waiting_free)) const std::lock_guard lock(waiting());
+  if (has(Hazard::locking_free)) const std::lock_guard lock(waiting());
   if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
-  if (current_device(device) == Code::success) return Code::success;
+  if (current_device(device) == Code::success) return fault(device);
   static_cast<void>(misuse(std::string(function) + " without a context"));
   return Code::invalid_context;
+}
+
+Code FakeDriver::give_back(const char* function, const char* what, const std::function<bool(int device)>& end) {
+  int device = 0;
+  const Code code = begin(function, device);
+  if (code != fault(device)) return code;
+  return end(device) ? code : misuse(std::string(function) + " of " + what);
 }
 
 CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code& code) {
@@ -253,7 +289,7 @@ Code FakeDriver::pop(CUctx_st** context) {
 
 CUstream_st* FakeDriver::make_stream(int device, bool is_library) {
   const std::lock_guard lock(mutex_);
-  auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_, queue(device));
+  auto made = std::make_shared<CUstream_st>(device, seed_++, longest_delay_, next_queue(device));
   CUstream_st* const handle = made.get();
   streams_[handle] = std::move(made);
   if (is_library) library_streams_.push_back(handle);
@@ -266,21 +302,31 @@ std::vector<CUstream_st*> FakeDriver::library_streams() {
 }
 
 CUstream_st* FakeDriver::stream(CUstream_st* handle, int device) {
-  if (handle == nullptr) return default_stream(device);
+  if (handle == nullptr) return default_stream(device).get();
   if (is_default_stream(handle)) return handle;
   const std::lock_guard lock(mutex_);
   return streams_.contains(handle) ? handle : nullptr;
 }
 
+// Others may wait for it.
 bool FakeDriver::destroy(CUstream_st* stream) {
-  std::unique_ptr<CUstream_st> ended;
-  const std::lock_guard lock(mutex_);
-  const auto found = streams_.find(stream);
-  if (found == streams_.end()) return false;
-  ended = std::move(found->second);
-  streams_.erase(found);
-  std::erase(library_streams_, stream);
+  std::shared_ptr<CUstream_st> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return false;
+    ended = std::move(found->second);
+    streams_.erase(found);
+    std::erase(library_streams_, stream);
+  }
+  ended->end();
   return true;
+}
+
+bool FakeDriver::any_captures(int device) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(
+      streams_, [&](const auto& stream) { return stream.second->device() == device && stream.second->captures; });
 }
 
 CUevent_st* FakeDriver::make_event() {
@@ -303,25 +349,23 @@ bool FakeDriver::destroy(CUevent_st* event) {
 
 void* FakeDriver::allocate(Kind kind, std::size_t bytes, int device) {
   std::byte* const storage = make_storage(bytes);
-  std::byte* address = storage;
-  if (kind == Kind::device) {
-    address = static_cast<std::byte*>(
-        ::mmap(nullptr, pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  }
+  std::byte* const address = kind == Kind::device ? reserve_addresses(bytes) : storage;
   const std::lock_guard lock(mutex_);
   allocations_[address] = {new Allocation{kind, device, bytes, address, storage}, free_allocation};
   return address;
 }
 
 bool FakeDriver::add_registered(void* memory, std::size_t bytes, int device) {
-  auto* const address = static_cast<std::byte*>(memory);
+  auto* const host = static_cast<std::byte*>(memory);
   const std::lock_guard lock(mutex_);
-  const auto after = allocations_.lower_bound(address + bytes);
-  if (after != allocations_.begin()) {
-    const Allocation& before = *std::prev(after)->second;
-    if (before.address + before.bytes > address) return false;
+  const auto after = registered_.lower_bound(host + bytes);
+  if (after != registered_.begin()) {
+    const auto& [begin, before] = *std::prev(after);
+    if (begin + before->bytes > host) return false;
   }
-  allocations_[address] = {new Allocation{Kind::registered, device, bytes, address, address}, free_allocation};
+  std::byte* const address = reserve_addresses(bytes);
+  allocations_[address] =
+      registered_[host] = {new Allocation{Kind::registered, device, bytes, address, host}, free_allocation};
   return true;
 }
 
@@ -335,17 +379,24 @@ std::size_t FakeDriver::allocated_bytes(int device) {
 }
 
 bool FakeDriver::free(void* memory) {
+  auto* const address = static_cast<const std::byte*>(memory);
   const std::lock_guard lock(mutex_);
-  return allocations_.erase(static_cast<const std::byte*>(memory)) > 0;
+  const auto registered = registered_.find(address);
+  if (registered == registered_.end()) return allocations_.erase(address) > 0;
+  allocations_.erase(registered->second->address);
+  registered_.erase(registered);
+  return true;
 }
 
 std::shared_ptr<Allocation> FakeDriver::find(const void* memory, std::size_t bytes) {
-  const auto* const address = static_cast<const std::byte*>(memory);
   const std::lock_guard lock(mutex_);
-  auto after = allocations_.upper_bound(address);
-  if (after == allocations_.begin()) return nullptr;
-  const auto& found = std::prev(after)->second;
-  return address + bytes <= found->address + found->bytes ? found : nullptr;
+  return find_in(allocations_, memory, bytes);
+}
+
+std::shared_ptr<Allocation> FakeDriver::find_on_host(const void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto found = find_in(registered_, memory, bytes);
+  return found == nullptr ? find_in(allocations_, memory, bytes) : found;
 }
 
 void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longest) {
@@ -355,16 +406,16 @@ void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longes
 }
 
 void FakeDriver::wait_to_free(int device) {
-  if (!has(Hazard::waiting_free)) return;
-  const std::lock_guard held(waiting());
-  std::vector<CUstream_st*> streams;
+  std::unique_lock held(waiting(), std::defer_lock);
+  if (has(Hazard::locking_free)) held.lock();
+  std::vector<std::shared_ptr<CUstream_st>> streams{default_stream(device)};
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [handle, stream] : streams_) {
-      if (stream->device() == device) streams.push_back(handle);
+      if (stream->device() == device) streams.push_back(stream);
     }
   }
-  for (CUstream_st* const each : streams) each->synchronize();
+  for (const auto& each : streams) each->synchronize();
 }
 
 std::size_t FakeDriver::live_objects() {

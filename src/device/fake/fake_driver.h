@@ -35,7 +35,7 @@ struct CUevent_st {
   std::shared_ptr<std::atomic<bool>> happened;
 };
 
-// A queue that streams share: their items run one at a time, in the order of add(). Thread-safe.
+// A queue of a device, which streams share: their items run one at a time, in the order of add(). Thread-safe.
 class SharedQueue {
  public:
   std::uint64_t add();
@@ -52,14 +52,17 @@ class SharedQueue {
 // Thread-safe.
 struct CUstream_st {
  public:
-  // `queue`: null: its own.
-  CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue* queue = nullptr);
-  ~CUstream_st();
+  CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue& queue);
+  ~CUstream_st() { end(); }
 
   int device() const { return device_; }
+  std::uint64_t id() const { return id_; }
   void add(std::function<void()> item);
   void set_held(bool held);
+  // Waits for what it has now.
   void synchronize();
+  // Waits until it has run what it has, also if it was held. It gets nothing more.
+  void end();
 
   std::atomic<bool> captures{false};
 
@@ -68,26 +71,29 @@ struct CUstream_st {
   std::function<void()> in_turn(std::function<void()> item);
 
   const int device_;
+  const std::uint64_t id_;  // no other stream of the process has it
   const std::chrono::microseconds longest_delay_;
-  SharedQueue* const queue_;
+  SharedQueue& queue_;
   std::mt19937_64 random_;  // the thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> items_;  // guarded by mutex_, as what follows
+  std::uint64_t added_ = 0;
+  std::uint64_t ended_ = 0;
   bool held_ = false;
   bool ending_ = false;
-  bool busy_ = false;
   std::thread thread_;
 };
 
 namespace qccl::device::fake {
 
-// Bytes of an allocation. A device's address range is reserved and unreadable, and the bytes lie elsewhere.
+// Bytes of an allocation. A device's address range is reserved and unreadable, and the bytes lie elsewhere; so is the
+// address that devices have for registered memory.
 struct Allocation {
   Kind kind;
   int device;
   std::size_t bytes;
-  std::byte* address;
+  std::byte* address;  // for devices
   std::byte* storage;
 
   std::byte* storage_of(DevicePointer memory) const {
@@ -141,43 +147,57 @@ class Modules {
   std::map<CUmod_st*, std::unique_ptr<CUmod_st>> modules_;
 };
 
+// The devices' queues, which streams get in turn; default streams have the first. Thread-safe.
+class Queues {
+ public:
+  void set_queues(std::size_t queues) { count_ = queues; }
+  // Of the device's stream that is made now.
+  SharedQueue& next_queue(int device);
+  std::uint64_t next_stream_id() { return ++last_stream_id_; }
+  SharedQueue& first_queue(int device) { return devices_[static_cast<std::size_t>(device)].queues[0]; }
+
+ private:
+  struct OfDevice {
+    std::array<SharedQueue, kMostQueues> queues;
+    std::atomic<std::size_t> next{1};
+  };
+  std::atomic<std::uint64_t> last_stream_id_{0};
+  std::atomic<std::size_t> count_{queues_of_environment()};
+  std::array<OfDevice, kMostDevices> devices_;
+};
+
 // The devices' contexts and default streams. Thread-safe.
-class Devices {
+class Devices : public Queues {
  public:
   Devices();
   int device_count() const { return device_count_; }
   void set_device_count(int devices) { device_count_ = devices; }
   CUctx_st* primary(int device) { return &contexts_[device]; }
   bool is_context(const CUctx_st* context) const;
-  CUstream_st* default_stream(int device);
+  // What all calls of the device's context return, because of a fault; success: they work.
+  Code fault(int device) const { return faults_[static_cast<std::size_t>(device)]; }
+  void set_fault(int device, Code code) { faults_[static_cast<std::size_t>(device)] = code; }
+  std::shared_ptr<CUstream_st> default_stream(int device);
   bool is_default_stream(const CUstream_st* handle);
 
  private:
   std::atomic<int> device_count_{kDevices};
   CUctx_st contexts_[kMostDevices];
+  std::array<std::atomic<Code>, kMostDevices> faults_{};
   std::mutex mutex_;                                                        // guards what follows
-  std::array<std::unique_ptr<CUstream_st>, kMostDevices> default_streams_;  // null until used
+  std::array<std::shared_ptr<CUstream_st>, kMostDevices> default_streams_;  // null until used
 };
 
 // See fake_cuda.h. Thread-safe.
 class Hazards {
-  static constexpr std::size_t kQueues = 8;  // of a device, as many as a GPU has unless the environment says otherwise
-
  public:
   void set_hazard(Hazard hazard, bool on) { are_on_[static_cast<std::size_t>(hazard)] = on; }
   bool has(Hazard hazard) const { return are_on_[static_cast<std::size_t>(hazard)]; }
-  // Of the device's stream that is made now; null: its own.
-  SharedQueue* queue(int device) {
-    if (!has(Hazard::shared_queue)) return nullptr;
-    return &queues_[static_cast<std::size_t>(device)][next_queue_++ % kQueues];
-  }
-  // Held by a cuMemFree() that waits.
+  // Held by a free that waits, if that holds up other calls.
   std::mutex& waiting() { return waiting_; }
 
  private:
   std::array<std::atomic<bool>, std::size(kHazards)> are_on_{};
-  std::array<std::array<SharedQueue, kQueues>, kMostDevices> queues_;
-  std::atomic<std::size_t> next_queue_{0};
   std::mutex waiting_;
 };
 
@@ -188,8 +208,11 @@ class FakeDriver : public Faults, public Modules, public Devices, public Hazards
   using Modules::is_alive;
   FakeDriver();
 
-  // The same for a function that needs a current context, whose device it sets.
+  // The same as next_result() for a function that needs a current context, whose device it sets.
   Code begin(const char* function, int& device);
+  // The whole of a function that gives back a `what`, which a context with a fault does as well: `end` is false if there
+  // is none.
+  Code give_back(const char* function, const char* what, const std::function<bool(int device)>& end);
 
   // The stream, if the function may use it now; else null, and `code` says why not.
   CUstream_st* usable(const char* function, CUstream_st* handle, Code& code);
@@ -205,6 +228,8 @@ class FakeDriver : public Faults, public Modules, public Devices, public Hazards
   std::vector<CUstream_st*> library_streams();
   CUstream_st* stream(CUstream_st* handle, int device = 0);  // null: the device's default. Null if it is not alive
   bool destroy(CUstream_st* stream);
+  // A stream of the program's on the device is being captured.
+  bool any_captures(int device);
   CUevent_st* make_event();
   bool is_alive(CUevent_st* event);
   bool destroy(CUevent_st* event);
@@ -214,20 +239,23 @@ class FakeDriver : public Faults, public Modules, public Devices, public Hazards
   bool add_registered(void* memory, std::size_t bytes, int device);
   // Of a device's memory that is allocated.
   std::size_t allocated_bytes(int device);
-  // The allocation that contains the range; null if there is none.
+  // The allocation that contains the range, as devices address it; null if there is none.
   std::shared_ptr<Allocation> find(const void* memory, std::size_t bytes);
+  // The same, as the host addresses it: registered memory has another address there.
+  std::shared_ptr<Allocation> find_on_host(const void* memory, std::size_t bytes);
   void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
-  // What cuMemFree() waits for, if that is a hazard.
+  // Waits for what the device's streams have now, as all functions do that free memory.
   void wait_to_free(int device);
   std::size_t live_objects();
 
  private:
   std::mutex mutex_;  // guards what follows
   std::map<std::thread::id, std::vector<CUctx_st*>> current_;
-  std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams_;
   std::vector<CUstream_st*> library_streams_;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
-  std::map<const std::byte*, std::shared_ptr<Allocation>> allocations_;
+  std::map<const std::byte*, std::shared_ptr<Allocation>> allocations_;  // by the address for devices
+  std::map<const std::byte*, std::shared_ptr<Allocation>> registered_;   // by the host's
   std::uint64_t seed_ = 1;
   std::chrono::microseconds longest_delay_{200};
 };

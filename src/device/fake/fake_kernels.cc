@@ -86,9 +86,7 @@ Code module_load_data(CUmod_st** module, const void* image) {
 }
 
 Code module_unload(CUmod_st* module) {
-  int device = 0;
-  if (const Code code = driver().begin("cuModuleUnload", device); code != Code::success) return code;
-  return driver().destroy(module) ? Code::success : driver().misuse("cuModuleUnload of no module");
+  return driver().give_back("cuModuleUnload", "no module", [&](int) { return driver().destroy(module); });
 }
 
 Code module_get_function(CUfunc_st** function, CUmod_st* module, const char* name) {

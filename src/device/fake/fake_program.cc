@@ -19,7 +19,8 @@ struct Place {
 Place place_of(DevicePointer address, std::size_t bytes) {
   auto* const memory = reinterpret_cast<std::byte*>(address);
   auto found = driver().find(memory, bytes);
-  std::byte* const stored = found == nullptr ? memory : found->storage_of(address);
+  if (found == nullptr) return {driver().find_on_host(memory, bytes), memory};
+  std::byte* const stored = found->storage_of(address);
   return {std::move(found), stored};
 }
 
@@ -46,9 +47,12 @@ Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t
   if (flags != kStreamWaitAtLeast) return driver().misuse("cuStreamWaitValue32 for one value alone");
   const Place place = place_of(address, sizeof(value));
   if (place.allocation == nullptr) return driver().misuse("cuStreamWaitValue32 of memory that is not the device's");
-  stream->add([place, value] {
+  stream->add([place, value, device = stream->device()] {
     const auto* const word = reinterpret_cast<std::uint32_t*>(place.bytes);
-    while (static_cast<std::int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) std::this_thread::yield();
+    while (static_cast<std::int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) {
+      if (driver().fault(device) != Code::success) return;
+      std::this_thread::yield();
+    }
     if (driver().has(Hazard::late_stream)) std::this_thread::sleep_for(kLate);
   });
   return code;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "kernels/copy.h"
 
 namespace qccl::engine {
@@ -89,7 +90,10 @@ void DeviceLane::add_payload(Job& job, std::size_t index, std::span<const Bytes>
   }
   if (needs_place(plan_, index, frames)) job.payloads[job.payload_count++] = place;
   for (const Bytes frame : frames) {
-    if (frame.data() != nullptr) job.payloads[job.payload_count++] = frame.data();
+    if (frame.data() == nullptr) continue;
+    std::byte* const reached = call_.staged->home().reach(frame);
+    QCCL_CHECK(reached != nullptr);  // all frames are registered, or takes_frames() is false
+    job.payloads[job.payload_count++] = reached;
   }
   job.random = memory_.random(slice(), random_key);
 }
@@ -134,8 +138,11 @@ std::byte* DeviceLane::find_place(std::size_t index, std::uint64_t slice) const 
 
 const std::byte* Arrivals::bring(const StagingDevice& device, ConstBytes payload, std::byte* place) {
   last_ = payload;
-  stays_ = payload.data() != place && device.reaches(payload);
-  if (stays_ || payload.data() == place) return payload.data();
+  stays_ = false;
+  if (payload.data() == place) return place;
+  const std::byte* const reached = device.reach(payload);
+  stays_ = reached != nullptr;
+  if (stays_) return reached;
   kernels::copy(place, payload.data(), payload.size());
   return place;
 }

@@ -17,7 +17,7 @@ namespace qccl::engine {
 // Where the device reads the payloads that arrive.
 class Arrivals {
  public:
-  // Returns the payload if the device reaches it, else `place`, in pinned memory, to which it copies the payload.
+  // Returns where the device has the payload if it reaches it, else `place`, in pinned memory, to which it copies it.
   const std::byte* bring(const StagingDevice& device, ConstBytes payload, std::byte* place);
   void pass_on(ConstBytes payload) {
     last_ = payload;

@@ -134,30 +134,34 @@ void StagedCallReturn::operator()(StagedCall* call) const {
 
 // ---- StagingDevice
 
-Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, const DeviceReach& reach,
+Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, DeviceReach reach,
                                                            std::unique_ptr<device::Kernels> kernels) {
-  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, reach));
+  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, std::move(reach)));
   opened->kernels_ = std::move(kernels);
   QCCL_ASSIGN(opened->inward_, device::Stream::create(device));
   QCCL_ASSIGN(opened->outward_, device::Stream::create(device));
   if (opened->has_kernels()) {
     QCCL_ASSIGN(opened->computing_, device::Stream::create(device));
+    opened->going_[2].emplace(device, *opened->computing_);
   }
+  opened->going_[0].emplace(device, *opened->inward_);
+  opened->going_[1].emplace(device, *opened->outward_);
   return opened;
 }
 
 device::Gates* StagingDevice::gates() {
   std::call_once(tried_gates_, [this] {
-    auto opened = device::Gates::open(device_);
-    if (!opened.ok()) {
-      log(LogLevel::warning, fmt::format("streams of device {} can't wait for calls, which block the host instead: {}",
-                                         device_.index(), opened.error().message));
-      return;
-    }
-    gates_ = std::move(*opened);
-    tried_.store(gates_.get(), std::memory_order_release);
+    const Status opened = open_gates();
+    if (opened.ok()) return tried_.store(gates_.get(), std::memory_order_release);
+    log(LogLevel::warning, fmt::format("streams of device {} can't wait for calls, which block the host instead: {}",
+                                       device_.index(), opened.error().message));
   });
-  return gates_.get();
+  return tried_.load(std::memory_order_acquire);
+}
+
+Status StagingDevice::open_gates() {
+  QCCL_ASSIGN(gates_, device::Gates::open(device_));
+  return gates_->try_out();
 }
 
 std::uint64_t StagingDevice::gates_opened() const {

@@ -16,16 +16,20 @@
 // run on the device (engine/compute/device_compute.h).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "device/device.h"
 #include "device/gates.h"
+#include "device/going_streams.h"
 #include "device/registered_memory.h"
 #include "engine/call/call_arguments.h"
 #include "engine/staged/device_jobs.h"
@@ -96,7 +100,7 @@ class StagedCall {
 // Host memory for a device: of the calls' own, and that of frames, where the device reads and writes it.
 struct DeviceReach {
   ShadowPool& shadows;
-  const device::RegisteredMemory& frames;
+  device::ReachedMemory frames;
 };
 
 // The streams that copy and compute, and the calls to reuse. Thread-safe. The device and the memory outlive it, as it
@@ -104,16 +108,17 @@ struct DeviceReach {
 class StagingDevice {
  public:
   // `kernels`: null: the host computes.
-  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, const DeviceReach& reach,
+  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, DeviceReach reach,
                                                      std::unique_ptr<device::Kernels> kernels);
   StagingDevice(const StagingDevice&) = delete;
   StagingDevice& operator=(const StagingDevice&) = delete;
 
   const device::Device& device() const { return device_; }
   ShadowPool& shadows() const { return reach_.shadows; }
-  // Whether the device writes to frames of the transport that it holds, and reads these bytes where they lie.
-  bool reaches_frames() const { return reach_.frames.size() > 0; }
-  bool reaches(ConstBytes bytes) const { return reach_.frames.contains(bytes); }
+  // Whether the device writes to frames of the transport that it holds.
+  bool reaches_frames() const { return !reach_.frames.empty(); }
+  // Where the device has these bytes of a frame; null if it does not reach them.
+  std::byte* reach(ConstBytes frame) const { return reach_.frames.find(frame); }
   device::Stream& inward() const { return *inward_; }
   device::Stream& outward() const { return *outward_; }
   bool has_kernels() const { return kernels_ != nullptr; }
@@ -129,16 +134,19 @@ class StagingDevice {
   void give_back(StagedCall* call);
 
  private:
-  StagingDevice(const device::Device& device, const DeviceReach& reach) : device_(device), reach_(reach) {}
+  StagingDevice(const device::Device& device, DeviceReach reach) : device_(device), reach_(std::move(reach)) {}
+
+  Status open_gates();
 
   const device::Device& device_;
   const DeviceReach reach_;
   std::unique_ptr<device::Stream> inward_;  // from the device; two, so that copies both ways overlap
   std::unique_ptr<device::Stream> outward_;
   std::unique_ptr<device::Stream> computing_;
+  std::array<std::optional<device::GoingStream>, 3> going_;  // these
   std::unique_ptr<device::Kernels> kernels_;
   std::once_flag tried_gates_;
-  std::unique_ptr<device::Gates> gates_;
+  std::unique_ptr<device::Gates> gates_;           // kept where they don't work: freeing waits for the program
   std::atomic<device::Gates*> tried_{nullptr};     // the same, once they work
   std::mutex mutex_;                               // guards what follows
   std::vector<std::unique_ptr<StagedCall>> free_;  // with room for all

@@ -19,6 +19,7 @@ OTHER = "fakecuda:1"
 @pytest.fixture(autouse=True)
 def _gates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QCCL_STREAM_ORDER", "gate")
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # a stream that shares a queue with QCCL's does not wait
 
 
 def total(count: int = 5000) -> torch.Tensor:

@@ -250,7 +250,7 @@ TEST_P(GatedCalls, a_thread_that_frees_memory_later_does_not_hang_the_job) {
   if (GetParam() == TransportChoice::tcp) return;  // once is enough: it takes ten seconds
   std::latch tried(2), frees(1);
   // Where hazards can't be had, this ends the test before a rank waits.
-  for (const bool on : {true, false}) fake::set_hazard(Hazard::waiting_free, on);
+  for (const bool on : {true, false}) fake::set_hazard(Hazard::locking_free, on);
   expect_success(2, [&](Communicator& comm) {
     EXPECT_EQ(comm.stream_order(0), StreamOrder::gate);
     tried.arrive_and_wait();

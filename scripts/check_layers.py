@@ -134,7 +134,7 @@ MUTABLE_GLOBALS = {
     ("src/kernels/simd.cc", "chosen"): "the SIMD dispatch pointer: every kernel call reads it, set once",
     ("src/bootstrap/launcher/pmi.cc", "once"): "what the launcher said: it says so once to a process",
     ("bindings/nccl/process.h", "own"): "NCCL's groups and last errors belong to the thread that calls",
-    ("bindings/torch/work/completion_order.cc", "current_ticket"): "its callback runs here; torch passes none",
+    ("bindings/torch/work/callback_order.cc", "current"): "its callback runs here; torch passes none",
     ("bindings/torch/shared_job.cc", "registry"): "c10d calls a free function: (store, rank) -> job",
 }
 

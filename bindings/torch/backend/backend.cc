@@ -234,8 +234,8 @@ void set_stream(TorchCall& call, const Communicator& group, const WorkShare& sha
 std::string Backend::wait_for_turn(const TorchCall& call) const {
   const std::chrono::milliseconds limit = call.options.timeout.value_or(share_->timeout.now());
   if (auto sequence = CallbackOrder::wait_for_turn(limit)) return *std::move(sequence);
-  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + group_.name() + "': " +
-                                        call.title + " in a callback did not begin within " +
+  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + group_.name() +
+                                        "': " + call.title + " in a callback did not begin within " +
                                         std::to_string(limit.count()) +
                                         " ms: callbacks make their calls in the order in which they were added, and " +
                                         "an earlier one has not returned");

@@ -80,16 +80,19 @@ def test_callback_on_a_complete_future_runs_at_once_while_an_earlier_one_runs():
 
 
 def test_callbacks_have_returned_when_wait_returns():
+    def once(with_collective):
+        work, ran = dist.all_reduce(torch.ones(1000), async_op=True), []
+        future = work.get_future()
+        last = future.then(lambda done: ran.append(done.value()[0][0].item())).then(lambda _: ran.append("then"))
+        future.add_done_callback(lambda _: ran.append("done"))
+        if with_collective:
+            future.then(lambda _: dist.all_reduce(torch.ones(10)))
+        work.wait()
+        assert sorted(map(str, ran)) == ["2.0", "done", "then"] and last.done()
+
     def body(rank):
         for n in range(100):
-            work, ran = dist.all_reduce(torch.ones(1000), async_op=True), []
-            future = work.get_future()
-            last = future.then(lambda done: ran.append(done.value()[0][0].item())).then(lambda _: ran.append("then"))
-            future.add_done_callback(lambda _: ran.append("done"))
-            if n % 2:
-                future.then(lambda _: dist.all_reduce(torch.ones(10)))
-            work.wait()
-            assert sorted(map(str, ran)) == ["2.0", "done", "then"] and last.done()
+            once(n % 2)
 
     run_ranks(body)
 
@@ -116,32 +119,34 @@ def test_chains_whose_variables_change_after_then_as_in_torchfts_manager():
     """The manager waits, adds a callback and then changes the variable that it reads: a callback that does not run
     before then() returns reads the wrong one. An earlier callback on the operation raises, as an injected failure."""
 
-    def body(rank):
+    def once(rank, injects, others):
         def fail(_):
             failures.append(1)
             raise RuntimeError("injected")
 
+        failures, seen, names = [], [], ["first", "second"]
+        work = dist.all_reduce(torch.full((100,), float(rank)), async_op=True)
+        if injects:
+            work.get_future().then(fail)
+        for _ in range(others):
+            dist.all_reduce(torch.ones(100), async_op=True).get_future().then(lambda _: None)
+        assert work.wait() is True
+        assert len(failures) == injects
+        future = work.get_future()
+        while names:
+
+            def callback(done):
+                done.wait()
+                seen.append(names[0])
+                return names[0]
+
+            future = future.then(callback)
+            names.pop(0)
+        assert future.wait() == "second" and seen == ["first", "second"]
+
+    def body(rank):
         for n in range(200):
-            failures, seen, names = [], [], ["first", "second"]
-            work = dist.all_reduce(torch.full((100,), float(rank)), async_op=True)
-            if n % 3:
-                work.get_future().then(fail)
-            others = [dist.all_reduce(torch.ones(100), async_op=True) for _ in range(n % 5)]
-            for other in others:
-                other.get_future().then(lambda _: None)
-            assert work.wait() is True
-            assert len(failures) == bool(n % 3)
-            future = work.get_future()
-            while names:
-
-                def callback(done):
-                    done.wait()
-                    seen.append(names[0])
-                    return names[0]
-
-                future = future.then(callback)
-                names.pop(0)
-            assert future.wait() == "second" and seen == ["first", "second"]
+            once(rank, bool(n % 3), n % 5)
 
     run_ranks(body)
 

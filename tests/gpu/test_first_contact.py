@@ -81,7 +81,7 @@ def test_a_format_whose_bytes_differ_is_not_timed_and_the_others_are(tmp_path):
     assert found["bytes", "minmax:bits=4"] == "FAILED" and found["bytes", "none of bfloat16"] == "ok"
     assert found["figures", "minmax:bits=4"] == "left out" and found["figures", "none of bfloat16"] == "ok"
     table = (tmp_path / "table.txt").read_text()
-    assert "  FAILED: minmax:bits=4: exit code 1: " in table and "  left out its bytes differ: minmax:bits=4" in table
+    assert "  FAILED: minmax:bits=4: exit code 1: " in table and "  left out it failed in bytes: minmax:bits=4" in table
     assert "DIFFERENT BYTES" in (tmp_path / "log.txt").read_text()
 
 

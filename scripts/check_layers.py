@@ -37,7 +37,6 @@ MAY_INCLUDE = {
     "src/transport/tcp": ["transport/", "secure/", "wire/", "os/", "base/"],
     "src/observe": ["base/"],
     "src/device": ["kernels/device/slice_job.h", "kernels/device/job_list.h", "base/"],
-    "src/device/fake": ["device/", "kernels/device/", "base/options.h", "support/ptx/"],  # for tests only
     # kernels: raw data bypasses the codecs; the engine adds it, in the floating-point environment that it sets.
     "src/engine": [
         *("plan/", "codec/", "kernels/copy.h", "kernels/reduce/reduce.h"),

@@ -42,7 +42,7 @@ LARGE_CLASSES = {
 LONG_PARAMETER_LISTS = {
     "src/comm/communicator.cc Communicator::all_to_all_v": 6,
     "src/comm/communicator.cc Communicator::all_to_all_v_async": 6,
-    "src/device/fake/fake_kernels.cc launch_kernel": 11,
+    "tests/support/fake_cuda/fake_kernels.cc launch_kernel": 11,
     "tests/torch/device/fake_operators.cc empty": 6,
     "tests/torch/device/fake_operators.cc empty_strided": 6,
 }

@@ -32,7 +32,7 @@ constexpr const char kPinned[] = "pinned memory";
 constexpr const char kCalls[] = "calls of the driver";
 constexpr const char kRegistration[] = "registered shared memory";
 
-// The fake driver (src/device/fake) takes any image, and runs the kernels' bodies on the host.
+// The fake driver (tests/support/fake_cuda) takes any image, and runs the kernels' bodies on the host.
 constexpr const char kNoImage[] = "none";
 device::KernelImages images_for(const device::Traits& traits) {
   const device::KernelImages built_in = device::built_in_kernels();

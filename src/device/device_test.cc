@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/expect_failure.h"
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "device/registered_memory.h"
 
 namespace qccl::device {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/expect_failure.h"
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::device {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/expect_failure.h"
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "kernels/device/job_list.h"
 #include "kernels/minmax/minmax.h"
 

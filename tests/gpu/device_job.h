@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "support/elements.h"
 #include "support/transports.h"
 

@@ -1,7 +1,7 @@
 // Host memory of staged calls: reused by size, pinned up to a limit.
 #include <gtest/gtest.h>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "engine/staged/shadow_pool.h"
 
 namespace qccl::engine {

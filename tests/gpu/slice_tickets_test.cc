@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "support/error_of.h"
 
 namespace qccl::engine {

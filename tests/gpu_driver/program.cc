@@ -1,4 +1,4 @@
-// What a program does with the CUDA runtime in tests (device/fake/fake_cuda.h), done by the machine's own driver: the
+// What a program does with the CUDA runtime in tests (support/fake_cuda/fake_cuda.h), done by the machine's own driver: the
 // tests of tests/gpu run on a GPU with it. What only the fake driver can do throws.
 //
 // A held stream waits for a word in pinned memory, which release() writes. Nothing that a test gives to a stream is
@@ -10,7 +10,7 @@
 #include <memory>
 #include <mutex>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "gpu_driver/program_driver.h"
 #include "gpu_driver/watched_driver.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "nccl/job.h"
 
 extern "C" qccl::device::Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,

@@ -16,7 +16,7 @@
 
 #include <unistd.h>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "nccl.h"
 
 namespace {

@@ -1,4 +1,4 @@
-"""`qccl perf --device cuda`, with the fake driver (src/device/fake) as the loader's libcuda.so.1."""
+"""`qccl perf --device cuda`, with the fake driver (tests/support/fake_cuda) as the loader's libcuda.so.1."""
 
 import ctypes
 import json

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 extern "C" {
 #include "ranks.h"
 }

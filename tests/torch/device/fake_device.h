@@ -1,4 +1,4 @@
-// Torch's "privateuseone" as a device over the fake CUDA driver (src/device/fake), named "fakecuda": tests without a
+// Torch's "privateuseone" as a device over the fake CUDA driver (tests/support/fake_cuda), named "fakecuda": tests without a
 // GPU give the backend tensors of several devices, with memory that the host can't touch, streams that run late, and
 // events.
 //
@@ -14,7 +14,7 @@
 
 #include <cstddef>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::fake_device {
 

@@ -1,4 +1,4 @@
-#include "device/fake/fake_ptx.h"
+#include "support/fake_cuda/fake_ptx.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/options.h"
-#include "device/fake/fake_driver.h"
+#include "support/fake_cuda/fake_driver.h"
 
 namespace qccl::device::fake {
 namespace {

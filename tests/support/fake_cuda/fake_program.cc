@@ -1,8 +1,8 @@
-#include "device/fake/fake_program.h"
+#include "support/fake_cuda/fake_program.h"
 
 #include <cstring>
 
-#include "device/fake/fake_driver.h"
+#include "support/fake_cuda/fake_driver.h"
 
 namespace qccl::device::fake {
 namespace {

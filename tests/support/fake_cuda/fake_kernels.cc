@@ -1,4 +1,4 @@
-#include "device/fake/fake_kernels.h"
+#include "support/fake_cuda/fake_kernels.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device/fake/fake_driver.h"
-#include "device/fake/fake_ptx.h"
+#include "support/fake_cuda/fake_driver.h"
+#include "support/fake_cuda/fake_ptx.h"
 #include "kernels/device/host_launcher.h"
 
 namespace qccl::device::fake {

@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "kernels/device/slice_job.h"
 #include "support/ptx/launch.h"
 

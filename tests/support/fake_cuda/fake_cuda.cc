@@ -1,11 +1,11 @@
-#include "device/fake/fake_cuda.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "device/fake/fake_driver.h"
-#include "device/fake/fake_kernels.h"
-#include "device/fake/fake_program.h"
+#include "support/fake_cuda/fake_driver.h"
+#include "support/fake_cuda/fake_kernels.h"
+#include "support/fake_cuda/fake_program.h"
 
 namespace qccl::device::fake {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/fake/fake_driver.h"
+#include "support/fake_cuda/fake_driver.h"
 
 #include <sys/mman.h>
 

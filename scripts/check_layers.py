@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "src/transport/shm": ["transport/", "wire/", "os/", "base/"],
     "src/transport/tcp": ["transport/", "secure/", "wire/", "os/", "base/"],
     "src/observe": ["base/"],
-    "src/device": ["kernels/device/slice_job.h", "base/"],
+    "src/device": ["kernels/device/slice_job.h", "kernels/device/job_list.h", "base/"],
     "src/device/fake": ["device/", "kernels/device/", "base/options.h"],  # for tests only
     # kernels: raw data bypasses the codecs; the engine adds it, in the floating-point environment that it sets.
     "src/engine": [

@@ -47,7 +47,7 @@ class FormatRun {
         sent_(gpu, slices_, full_payload_bytes()),
         result_(gpu, slices_, full_payload_bytes()),
         output_(gpu, slices_, raw_bytes()),
-        jobs_(gpu.pinned(slices_ * sizeof(slices::SliceJob))) {}
+        jobs_(slices_) {}
 
   // The names of the kernels of the passes.
   static std::vector<std::string> kernels_of(const Format& format) {
@@ -145,9 +145,7 @@ class FormatRun {
   }
 
   void launch(unsigned blocks) {
-    auto* const jobs = reinterpret_cast<const slices::SliceJob*>(jobs_->data());
-    kernels_.launch(gpu_.stream(), slices::entry(*jobs), jobs, static_cast<std::uint32_t>(slices_), blocks)
-        .take_or_throw();
+    kernels_.launch(gpu_.stream(), slices::entry(jobs_.front()), jobs_, blocks).take_or_throw();
   }
 
   std::size_t bytes_moved(Pass pass) const {
@@ -160,9 +158,8 @@ class FormatRun {
 
   Json run(Pass pass, bool plants) {
     output_.poison();
-    auto* const jobs = reinterpret_cast<slices::SliceJob*>(jobs_->data());
     const auto on_device = [](Slab& slab, std::size_t index) { return slab.device_at(index); };
-    for (std::size_t slice = 0; slice < slices_; ++slice) jobs[slice] = job_of(pass, slice, on_device);
+    for (std::size_t slice = 0; slice < slices_; ++slice) jobs_[slice] = job_of(pass, slice, on_device);
     launch(settings_.full_grid);
     expect(pass);
     gpu_.wait();
@@ -193,7 +190,7 @@ class FormatRun {
   const RunSettings& settings_;
   const std::size_t slices_;
   Slab input_, other_, residual_, sent_, result_, output_;
-  std::unique_ptr<device::PinnedMemory> jobs_;
+  std::vector<slices::SliceJob> jobs_;
 };
 
 }  // namespace qccl::bench::gpu

@@ -102,7 +102,7 @@ class Program {
         to_device_, to_host_);
   }
 
-  // A kernel that copies `settings.bytes` in slices, by jobs in pinned memory.
+  // A kernel that copies `settings.bytes` in slices.
   class CopyKernel {
    public:
     CopyKernel(Program& program, const std::byte* source, std::byte* target)
@@ -110,7 +110,7 @@ class Program {
           bytes_(program.settings_.bytes),
           slice_bytes_(program.settings_.slice_elements * sizeof(float)),
           count_((bytes_ + slice_bytes_ - 1) / slice_bytes_),
-          jobs_(program.gpu_.pinned(count_ * sizeof(slices::SliceJob))) {
+          jobs_(count_) {
       for (std::size_t slice = 0; slice < count_; ++slice) {
         const std::size_t begin = slice * slice_bytes_;
         slices::SliceJob job{.count = static_cast<std::uint32_t>(std::min(slice_bytes_, bytes_ - begin)),
@@ -119,20 +119,17 @@ class Program {
         job.moves = true;
         job.sources[0].data = source + begin;
         job.output = target + begin;
-        reinterpret_cast<slices::SliceJob*>(jobs_->data())[slice] = job;
+        jobs_[slice] = job;
       }
     }
     void launch(unsigned blocks) {
-      program_.kernels_
-          ->launch(program_.gpu_.stream(), slices::Entry::own_type,
-                   reinterpret_cast<const slices::SliceJob*>(jobs_->data()), static_cast<std::uint32_t>(count_), blocks)
-          .take_or_throw();
+      program_.kernels_->launch(program_.gpu_.stream(), slices::Entry::own_type, jobs_, blocks).take_or_throw();
     }
 
    private:
     Program& program_;
     const std::size_t bytes_, slice_bytes_, count_;
-    const std::unique_ptr<device::PinnedMemory> jobs_;
+    std::vector<slices::SliceJob> jobs_;
   };
 
   // Whether a kernel that writes what it reads in one of the two memories leaves the host's bytes there, and how fast
@@ -204,12 +201,10 @@ class Program {
 
   void measure_calls() {
     const auto device_memory = gpu_.memory(64);
-    const auto jobs = gpu_.pinned(sizeof(slices::SliceJob));
-    auto* const job = reinterpret_cast<slices::SliceJob*>(jobs->data());
-    *job = {.count = 1, .source_count = 1};
-    job->sources[0].data = device_memory->data();
-    job->output = device_memory->data();
-    const auto launch = [&] { kernels_->launch(gpu_.stream(), slices::Entry::own_type, job, 1, 1).take_or_throw(); };
+    slices::SliceJob job{.count = 1, .source_count = 1};
+    job.sources[0].data = device_memory->data();
+    job.output = device_memory->data();
+    const auto launch = [&] { kernels_->launch(gpu_.stream(), slices::Entry::own_type, {&job, 1}, 1).take_or_throw(); };
     const auto record = [&] { gpu_.event().record(gpu_.stream().handle()).take_or_throw(); };
     const auto query = [&] { static_cast<void>(gpu_.event().has_happened().take_or_throw()); };
     Json& row = document_["calls_us"];

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+
+#include "kernels/device/job_list.h"
 
 namespace qccl::device {
 namespace {
@@ -67,12 +70,17 @@ Status Kernels::find_functions() {
   return {};
 }
 
-Status Kernels::launch(const Stream& stream, kernels::device::Entry entry, const kernels::device::SliceJob* jobs,
-                       std::uint32_t count, std::uint32_t blocks) const {
-  void* parameters[] = {&jobs, &count};
-  const Code code = device_.call(&Driver::launch_kernel, functions_[static_cast<std::size_t>(entry)], blocks, 1u, 1u,
-                                 kernels::device::kThreads, 1u, 1u, 0u, stream.handle(), +parameters, nullptr);
-  if (code != Code::success) return failure_at(device_, "cuLaunchKernel", code);
+Status Kernels::launch(const Stream& stream, kernels::device::Entry entry,
+                       std::span<const kernels::device::SliceJob> jobs, std::uint32_t blocks) const {
+  while (!jobs.empty()) {
+    const auto listed = jobs.first(std::min<std::size_t>(jobs.size(), kernels::device::kMostListed));
+    kernels::device::JobList list = kernels::device::list_of(listed.data(), static_cast<std::uint32_t>(listed.size()));
+    void* parameters[] = {&list};
+    const Code code = device_.call(&Driver::launch_kernel, functions_[static_cast<std::size_t>(entry)], blocks, 1u, 1u,
+                                   kernels::device::kThreads, 1u, 1u, 0u, stream.handle(), +parameters, nullptr);
+    if (code != Code::success) return failure_at(device_, "cuLaunchKernel", code);
+    jobs = jobs.subspan(listed.size());
+  }
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "device/device.h"
 #include "device/kernel_images.h"
@@ -25,10 +26,10 @@ class Kernels {
   Kernels& operator=(const Kernels&) = delete;
 
   // Runs the jobs behind the stream's work, on so many blocks. All have this entry(), and none reads what another of
-  // them writes. They lie in pinned or device memory, aligned; they and all that they name stay as they are until an
-  // event behind them has happened.
-  Status launch(const Stream& stream, kernels::device::Entry entry, const kernels::device::SliceJob* jobs,
-                std::uint32_t count, std::uint32_t blocks) const;
+  // them writes. The memory that they name stays as it is until an event behind them has happened; they themselves are
+  // copied. A launch takes up to kMostListed; if one fails, those before it have been launched.
+  Status launch(const Stream& stream, kernels::device::Entry entry, std::span<const kernels::device::SliceJob> jobs,
+                std::uint32_t blocks) const;
 
  private:
   explicit Kernels(const Device& device, CUmod_st* module) : device_(device), module_(module) {}

@@ -11,6 +11,7 @@
 
 #include "base/expect_failure.h"
 #include "device/fake/fake_cuda.h"
+#include "kernels/device/job_list.h"
 #include "kernels/minmax/minmax.h"
 
 namespace qccl::device {
@@ -51,7 +52,6 @@ TEST_F(KernelsTest, jobs_run_behind_the_work_of_their_stream_on_memory_of_the_de
   const std::size_t bytes = kernels::minmax_encoded_bytes(kFormat, kCount);
   const auto kernels = load();
   const auto pinned = PinnedMemory::allocate(*device_, bytes).take_or_throw();
-  const auto ring = PinnedMemory::allocate(*device_, sizeof(SliceJob)).take_or_throw();
   auto* const values = static_cast<float*>(fake::allocate(fake::Kind::device, kCount * sizeof(float)));
   std::vector<float> input(kCount);
   for (std::uint32_t i = 0; i < kCount; ++i) input[i] = static_cast<float>(i * 7919 % 1000) - 300.5f;
@@ -62,9 +62,8 @@ TEST_F(KernelsTest, jobs_run_behind_the_work_of_their_stream_on_memory_of_the_de
   job.payloads[0] = pinned->data();
   job.output = values;
   job.outputs_sent = true;
-  std::memcpy(ring->data(), &job, sizeof(job));
   fake::write(stream_->handle(), values, input.data(), kCount * sizeof(float));
-  kernels->launch(*stream_, Entry::minmax, reinterpret_cast<const SliceJob*>(ring->data()), 1, 3).take_or_throw();
+  kernels->launch(*stream_, Entry::minmax, {&job, 1}, 3).take_or_throw();
   wait_for_stream();
 
   std::vector<std::byte> payload(bytes);
@@ -77,24 +76,38 @@ TEST_F(KernelsTest, jobs_run_behind_the_work_of_their_stream_on_memory_of_the_de
   fake::free(values);
 }
 
+TEST_F(KernelsTest, more_jobs_than_a_launch_takes_are_launched_in_several) {
+  constexpr std::uint32_t kCount = 2 * kernels::device::kMostListed + 3;
+  const auto kernels = load();
+  const auto pinned = PinnedMemory::allocate(*device_, kCount * sizeof(float)).take_or_throw();
+  auto* const values = reinterpret_cast<float*>(pinned->data());
+  std::vector<SliceJob> jobs(kCount);
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    values[i] = static_cast<float>(i);
+    jobs[i] = SliceJob{.count = 1, .source_count = 2};
+    jobs[i].sources[0].data = jobs[i].sources[1].data = values + i;
+    jobs[i].output = values + i;
+  }
+  const std::size_t before = fake::launches();
+  kernels->launch(*stream_, Entry::own_type, jobs, 2).take_or_throw();
+  jobs.assign(kCount, SliceJob{});
+  wait_for_stream();
+  EXPECT_EQ(fake::launches() - before, 3u);
+  for (std::uint32_t i = 0; i < kCount; ++i) EXPECT_EQ(values[i], 2 * static_cast<float>(i)) << i;
+}
+
 TEST_F(KernelsTest, launches_with_wrong_memory_or_kernels_are_misuses) {
   const auto kernels = load();
-  const auto ring = PinnedMemory::allocate(*device_, sizeof(SliceJob)).take_or_throw();
-  auto* const jobs = reinterpret_cast<SliceJob*>(ring->data());
   std::vector<float> own(100);
-  *jobs = {.count = 100, .source_count = 1};
-  jobs->sources[0].data = own.data();
-  kernels->launch(*stream_, Entry::own_type, jobs, 1, 1).take_or_throw();
+  SliceJob job{.count = 100, .source_count = 1};
+  job.sources[0].data = own.data();
+  kernels->launch(*stream_, Entry::own_type, {&job, 1}, 1).take_or_throw();
   wait_for_stream();
-  kernels->launch(*stream_, Entry::sign, jobs, 1, 1).take_or_throw();
-  wait_for_stream();
-  const SliceJob elsewhere = *jobs;
-  kernels->launch(*stream_, Entry::own_type, &elsewhere, 1, 1).take_or_throw();
+  kernels->launch(*stream_, Entry::sign, {&job, 1}, 1).take_or_throw();
   wait_for_stream();
   const std::vector<std::string> expected = {"a job names memory that is not the device's or pinned",
                                              "a job is launched on another kernel than its own",
-                                             "a job names memory that is not the device's or pinned",
-                                             "a kernel's jobs are not in memory of the device or pinned"};
+                                             "a job names memory that is not the device's or pinned"};
   EXPECT_EQ(fake::take_misuses(), expected);
 }
 
@@ -134,8 +147,9 @@ TEST_F(KernelsTest, failures_to_load_and_to_launch_name_the_function) {
   expect_failure(Kernels::load(*device_, kFakeImages), ErrorKind::aborted, "device 0: cuModuleGetFunction");
   EXPECT_TRUE(fake::loaded_images().empty());
   const auto kernels = load();
+  const SliceJob nothing{};
   fake::fail("cuLaunchKernel", Code::invalid_value);
-  expect_failure(kernels->launch(*stream_, Entry::raw, nullptr, 0, 1), ErrorKind::invalid_argument,
+  expect_failure(kernels->launch(*stream_, Entry::own_type, {&nothing, 1}, 1), ErrorKind::invalid_argument,
                  "device 0: cuLaunchKernel");
 }
 
@@ -173,7 +187,7 @@ bool is_exact(const std::string& operation) {
   const std::string name = operation.substr(0, operation.find('.'));
   constexpr const char* kRounded[] = {"add", "sub", "mul", "div", "sqrt", "rcp"};
   if (std::ranges::find(kRounded, name) != std::end(kRounded)) return operation.find(".rn.") != std::string::npos;
-  constexpr const char* kUnrounded[] = {"mov", "ld", "st", "setp", "selp", "abs", "neg", "cvt", "testp"};
+  constexpr const char* kUnrounded[] = {"mov", "ld", "st", "setp", "selp", "abs", "neg", "cvt", "min", "max", "testp"};
   return std::ranges::find(kUnrounded, name) != std::end(kUnrounded);  // never fma or mad
 }
 

@@ -13,6 +13,7 @@ namespace qccl::device::fake {
 namespace {
 
 using kernels::device::Entry;
+using kernels::device::JobList;
 using kernels::device::kEntryNames;
 using kernels::device::kGroups;
 using kernels::device::SliceJob;
@@ -56,15 +57,11 @@ class Translation {
   std::vector<std::shared_ptr<Allocation>> allocations_;
 };
 
-// In the stream's thread, where a device reads the jobs too. A device may run the jobs of a launch in any order; this
+// In the stream's thread. A device may run the jobs of a launch in any order; this
 // one begins with the last.
-void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blocks) {
+void run(Entry entry, JobList list, unsigned int blocks) {
   Translation translation;
-  if (!translation.translate(jobs, count * sizeof(SliceJob))) {
-    static_cast<void>(driver().misuse("a kernel's jobs are not in memory of the device or pinned"));
-    return;
-  }
-  std::vector<SliceJob> copied(std::reverse_iterator(jobs + count), std::reverse_iterator(jobs));
+  std::vector<SliceJob> copied(std::reverse_iterator(list.jobs + list.count), std::reverse_iterator(list.jobs));
   for (SliceJob& job : copied) {
     const bool fits = kernels::device::entry(job) == entry;
     if (!fits) static_cast<void>(driver().misuse("a job is launched on another kernel than its own"));
@@ -72,7 +69,7 @@ void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blo
     if (!known) static_cast<void>(driver().misuse("a job names memory that is not the device's or pinned"));
     if (!fits || !known) return;
   }
-  kernels::device::run_on_host(entry, copied.data(), count, blocks * kGroups);
+  kernels::device::run_on_host(entry, copied.data(), list.count, blocks * kGroups);
 }
 
 }  // namespace
@@ -111,8 +108,9 @@ Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y
                          block_y == 1 && block_z == 1 && shared_bytes == 0 && extra == nullptr;
   if (!has_shape) return driver().misuse("cuLaunchKernel of another shape than the kernels have");
   driver().count_launch();
-  stream->add([entry = function->entry, jobs = *static_cast<const SliceJob**>(parameters[0]),
-               count = *static_cast<unsigned int*>(parameters[1]), grid_x] { run(entry, jobs, count, grid_x); });
+  stream->add([entry = function->entry, list = *static_cast<const JobList*>(parameters[0]), grid_x] {
+    run(entry, list, grid_x);
+  });
   return Code::success;
 }
 

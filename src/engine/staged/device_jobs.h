@@ -44,24 +44,16 @@ class DeviceJobs {
   // Two keep the device busy; the third is there when the first ends between two looks.
   static constexpr std::size_t kMostBatches = 3;
   static constexpr std::size_t kMostJobs = 64;  // of a batch
-  // A few of the device's processors copy faster than its link to the host, and leave the rest to the program.
-  static constexpr std::uint32_t kBlocks = 16;
-
-  struct Waiting {
-    kernels::device::SliceJob job;
-    bool follows;
-  };
   struct Batch {
-    std::unique_ptr<device::PinnedMemory> jobs{};
     std::unique_ptr<device::Event> event{};
     Ticket last = 0;
   };
 
-  Status prepare(Batch& batch) const;
   Status launch(Batch& batch, std::size_t count);
 
   const DeviceLauncher launcher_;
-  std::vector<Waiting> waiting_;
+  std::vector<kernels::device::SliceJob> waiting_;
+  std::vector<bool> follows_;  // of those waiting
   std::array<Batch, kMostBatches> batches_;
   std::size_t first_ = 0;  // of those under way
   std::size_t under_way_ = 0;

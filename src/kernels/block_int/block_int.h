@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "kernels/lanes/bit_stream.h"
 #include "kernels/lanes/random.h"
 
@@ -26,10 +27,10 @@ struct BlockIntFormat {
 
 inline constexpr std::size_t kBlockScaleBytes = 2;
 
-constexpr std::size_t block_int_scale_bytes(BlockIntFormat format, std::size_t n) {
+QCCL_HD constexpr std::size_t block_int_scale_bytes(BlockIntFormat format, std::size_t n) {
   return bucket_count(format.block_size, n) * kBlockScaleBytes;
 }
-constexpr std::size_t block_int_encoded_bytes(BlockIntFormat format, std::size_t n) {
+QCCL_HD constexpr std::size_t block_int_encoded_bytes(BlockIntFormat format, std::size_t n) {
   return block_int_scale_bytes(format, n) + packed_bytes(format.bits, n);
 }
 

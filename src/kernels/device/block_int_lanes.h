@@ -1,7 +1,5 @@
-// Block integers for bucket_encoder.h (the rule: block_int_reference.h).
+// Block integers for bucket_program.h (the rule: block_int_reference.h).
 #pragma once
-
-#include <bit>
 
 #include "kernels/block_int/block_int_reference.h"
 #include "kernels/device/codecs.h"
@@ -16,38 +14,51 @@ class BlockIntCodec {
     float inverse;  // encoding only
   };
 
+  static constexpr bool kRepeats = false;
+
   // What a lane knows of a block's elements.
   struct Measure {
     std::uint32_t magnitude;
-    bool again;  // never
   };
 
   QCCL_HD explicit BlockIntCodec(const SliceJob& job)
-      : format_{job.format.bits, job.format.bucket}, largest_(reference::largest_integer(job.format.bits)) {}
+      : bits_(job.format.bits),
+        block_(job.format.bucket),
+        largest_(reference::largest_integer(job.format.bits)),
+        codes_offset_(block_int_scale_bytes({bits_, block_}, job.count)) {}
 
-  QCCL_HD int bits() const { return format_.bits; }
-  QCCL_HD std::size_t header_bytes(std::uint32_t count) const { return block_int_scale_bytes(format_, count); }
+  QCCL_HD int bits() const { return bits_; }
+  QCCL_HD std::uint32_t bucket() const { return block_; }
+  QCCL_HD std::size_t codes_offset() const { return codes_offset_; }
   QCCL_HD Quantizer read(const std::byte* payload, std::uint32_t block) const {
-    return {reference::read_scale(load_header<Header>(payload, block), format_.bits), 0};
+    return {reference::read_scale(load_header<Header>(payload, block), bits_), 0};
   }
   QCCL_HD Quantizer quantizer_of(Header header) const {
-    const float scale = reference::read_scale(header, format_.bits);
+    const float scale = reference::read_scale(header, bits_);
     return {scale, 1.0f / scale};
   }
-  QCCL_HD std::uint32_t code(const Quantizer& q, float x) const {
-    return q.scale != q.scale ? 0 : masked(reference::to_integer(x, q.inverse, largest_));
+
+  QCCL_HD Octet<std::uint32_t> codes(const Quantizer& q, const Octet<float>& x) const {
+    return codes_of(q, [&](int i) { return reference::to_integer(x.of[i], q.inverse, largest_); });
   }
-  QCCL_HD std::uint32_t code(const Quantizer& q, float x, std::uint8_t random) const {
-    return q.scale != q.scale ? 0 : masked(reference::to_integer(x, q.inverse, largest_, random));
+  QCCL_HD Octet<std::uint32_t> codes(const Quantizer& q, const Octet<float>& x,
+                                     const Octet<std::uint32_t>& random) const {
+    return codes_of(q, [&](int i) {
+      return reference::to_integer(x.of[i], q.inverse, largest_, static_cast<std::uint8_t>(random.of[i]));
+    });
   }
-  QCCL_HD float value(const Quantizer& q, std::uint32_t code) const {
-    return reference::from_integer(reference::sign_extended(code, format_.bits), q.scale);
+  QCCL_HD Octet<float> values(const Quantizer& q, const Octet<std::uint32_t>& codes) const {
+    Octet<float> y;
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; ++i) {
+      y.of[i] = reference::from_integer(reference::sign_extended(codes.of[i], bits_), q.scale);
+    }
+    return y;
   }
 
   // ---- measuring a block
 
-  QCCL_HD int team_lanes() const { return kGroupLanes; }
-  QCCL_HD void begin(Measure& own) const { own = {0, false}; }
+  QCCL_HD void begin(Measure& own) const { own = {0}; }
   QCCL_HD void take(Measure& own, const Octet<float>& values, int count) const {
     QCCL_UNROLL
     for (int i = 0; i < kOctet; ++i) {
@@ -58,19 +69,25 @@ class BlockIntCodec {
   QCCL_HD void end_block(Group& group, int lanes) const {
     group.join(&Measure::magnitude, lanes, [](std::uint32_t& a, std::uint32_t b) { a = greater(a, b); });
   }
-  template <class Group>
-  QCCL_HD void check(Group&, int /*lanes*/) const {}
   QCCL_HD Header header_of(const Measure& own, std::uint32_t /*count*/) const {
-    return static_cast<Header>(reference::make_scale_bits(own.magnitude, format_.bits) >> 16);
+    return static_cast<Header>(reference::make_scale_bits(own.magnitude, bits_) >> 16);
   }
 
  private:
-  QCCL_HD std::uint32_t masked(std::int32_t integer) const {
-    return static_cast<std::uint32_t>(integer) & ((1u << format_.bits) - 1);
+  template <class Integer>
+  QCCL_HD Octet<std::uint32_t> codes_of(const Quantizer& q, Integer integer) const {
+    Octet<std::uint32_t> codes{};
+    if (q.scale != q.scale) return codes;
+    const std::uint32_t mask = (1u << bits_) - 1;
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; ++i) codes.of[i] = static_cast<std::uint32_t>(integer(i)) & mask;
+    return codes;
   }
 
-  const BlockIntFormat format_;
+  const int bits_;
+  const std::uint32_t block_;
   const std::int32_t largest_;
+  const std::size_t codes_offset_;
 };
 
 }  // namespace qccl::kernels::device

@@ -10,6 +10,7 @@
 //       neighbours, a power of two up to 32. In steps lanes / 2, ... 1 each joins that of the lane as far away, so the
 //       function must be commutative in every bit.
 //   g.any(&Private::flag)       whether it is true in a lane
+//   g.with<Other>()             the same threads with other memory
 #pragma once
 
 #include <array>
@@ -34,14 +35,19 @@ class HostGroup {
       use(lane, lanes_[static_cast<std::size_t>(lane)]);
     }
   }
-  template <class T, class Join>
-  void join(T Private::*member, int lanes, Join join) {
+  template <class T, class Base, class Join>
+  void join(T Base::*member, int lanes, Join join) {
     for (int step = lanes / 2; step > 0; step /= 2) {
-      const std::array<Private, kGroupLanes> before = lanes_;
+      std::array<T, kGroupLanes> before;
+      for (std::size_t lane = 0; lane < kGroupLanes; ++lane) before[lane] = lanes_[lane].*member;
       for (std::size_t lane = 0; lane < kGroupLanes; ++lane) {
-        join(lanes_[lane].*member, before[lane ^ static_cast<std::size_t>(step)].*member);
+        join(lanes_[lane].*member, before[lane ^ static_cast<std::size_t>(step)]);
       }
     }
+  }
+  template <class Other>
+  HostGroup<Other> with() const {
+    return HostGroup<Other>(backwards_);
   }
   bool any(bool Private::*flag) const {
     for (const Private& lane : lanes_) {

@@ -7,18 +7,13 @@
 #include <type_traits>
 
 #include "kernels/device/block_int_lanes.h"
-#include "kernels/device/bucket_encoder.h"
+#include "kernels/device/bucket_program.h"
+#include "kernels/device/job_list.h"
 #include "kernels/device/minmax_lanes.h"
 #include "kernels/device/sign_lanes.h"
 #include "kernels/device/slice_values.h"
 
 namespace qccl::kernels::device {
-
-inline constexpr std::uint32_t kPieceElements = 1024;  // of programs without buckets
-
-constexpr std::uint32_t even_pieces(const SliceJob& job) {
-  return static_cast<std::uint32_t>((std::uint64_t{job.count} + kPieceElements - 1) / kPieceElements);
-}
 
 // Calls use(run) for each octet of a piece, each in one lane.
 template <class Group, class Use>
@@ -32,33 +27,34 @@ QCCL_HD void each_octet(Group& group, const SliceJob& job, std::uint32_t piece, 
   });
 }
 
-// ---- Programs: pieces() of a job, and run() for one of them.
+// ---- Programs of a job: run() works on one of its pieces.
 
 struct NoMemory {};
 
 // Jobs that compute in their own type, without a codec.
-struct OwnTypeProgram {
+class OwnTypeProgram {
+ public:
   using Lane = NoMemory;
   using Memory = NoMemory;
 
-  QCCL_HD static std::uint32_t pieces(const SliceJob& job) { return even_pieces(job); }
+  QCCL_HD explicit OwnTypeProgram(const SliceJob& job) : job_(job) {}
 
   template <class Group>
-  QCCL_HD static void run(const SliceJob& job, Memory&, Group& group, std::uint32_t piece) {
-    switch (job.type) {
-      case DataType::float32: return run_typed<float>(job, group, piece);
-      case DataType::float64: return run_typed<double>(job, group, piece);
-      case DataType::int8: return run_typed<std::int8_t>(job, group, piece);
-      case DataType::uint8: return run_typed<std::uint8_t>(job, group, piece);
-      case DataType::int16: return run_typed<std::int16_t>(job, group, piece);
-      case DataType::uint16: return run_typed<std::uint16_t>(job, group, piece);
-      case DataType::int32: return run_typed<std::int32_t>(job, group, piece);
-      case DataType::uint32: return run_typed<std::uint32_t>(job, group, piece);
-      case DataType::int64: return run_typed<std::int64_t>(job, group, piece);
-      case DataType::uint64: return run_typed<std::uint64_t>(job, group, piece);
-      case DataType::boolean: return run_typed<bool>(job, group, piece);
+  QCCL_HD void run(Memory&, Group& group, std::uint32_t piece) const {
+    switch (job_.type) {
+      case DataType::float32: return run_typed<float>(job_, group, piece);
+      case DataType::float64: return run_typed<double>(job_, group, piece);
+      case DataType::int8: return run_typed<std::int8_t>(job_, group, piece);
+      case DataType::uint8: return run_typed<std::uint8_t>(job_, group, piece);
+      case DataType::int16: return run_typed<std::int16_t>(job_, group, piece);
+      case DataType::uint16: return run_typed<std::uint16_t>(job_, group, piece);
+      case DataType::int32: return run_typed<std::int32_t>(job_, group, piece);
+      case DataType::uint32: return run_typed<std::uint32_t>(job_, group, piece);
+      case DataType::int64: return run_typed<std::int64_t>(job_, group, piece);
+      case DataType::uint64: return run_typed<std::uint64_t>(job_, group, piece);
+      case DataType::boolean: return run_typed<bool>(job_, group, piece);
       case DataType::float16:
-      case DataType::bfloat16: return run_typed<std::uint16_t>(job, group, piece);  // only moved
+      case DataType::bfloat16: return run_typed<std::uint16_t>(job_, group, piece);  // only moved
     }
   }
 
@@ -106,68 +102,78 @@ struct OwnTypeProgram {
     for (int i = 0; i < kOctet; ++i) result.of[i] = values.of[i] != 0 ? 1 : 0;
     return result;
   }
+
+  const SliceJob& job_;
 };
 
 // Jobs that compute in float32, whose payload follows element by element.
 template <class Codec>
-struct ValueProgram {
+class ValueProgram {
+ public:
   using Lane = NoMemory;
   using Memory = NoMemory;
 
-  QCCL_HD static std::uint32_t pieces(const SliceJob& job) { return even_pieces(job); }
+  QCCL_HD explicit ValueProgram(const SliceJob& job) : job_(job), codec_(job) {}
 
   template <class Group>
-  QCCL_HD static void run(const SliceJob& job, Memory&, Group& group, std::uint32_t piece) {
-    const Codec codec(job);
-    each_octet(group, job, piece, [&](Run run) {
-      const Octet<float> values = sum_of_parts(codec, job, run);
-      for (int i = 0; i < job.payload_count; ++i) codec.encode(job.payloads[i], run, values);
-      write_targets(job, run, values, codec.sent(values));
+  QCCL_HD void run(Memory&, Group& group, std::uint32_t piece) const {
+    const std::uint32_t begin = piece * kPieceElements;
+    const std::uint32_t end = lesser(job_.count - begin, kPieceElements) + begin;
+    group.each([&](int lane, auto&) {
+      const Runs runs{lesser(begin + static_cast<std::uint32_t>(lane) * kOctet, end), kGroupLanes * kOctet, end};
+      Octets<float> values = sum_of_parts<kHeld>(codec_, job_, Place{runs});
+      canonize(job_, values);
+      write_payloads(runs, values);
+      write_values(job_, runs, values);
     });
   }
-};
 
-// Jobs with a codec whose elements share scales. Without a payload, and where none is needed, nothing is encoded.
-template <class Codec>
-struct BucketProgram {
-  using Lane = typename Codec::Measure;
-  using Memory = BucketMemory<Codec>;
-
-  QCCL_HD static bool encodes(const SliceJob& job) {
-    return job.payload_count > 0 || job.outputs_sent || job.keeps_residual;
-  }
-  QCCL_HD static std::uint32_t pieces(const SliceJob& job) {
-    return encodes(job) ? piece_count(job) : even_pieces(job);
-  }
-
-  template <class Group>
-  QCCL_HD static void run(const SliceJob& job, Memory& memory, Group& group, std::uint32_t piece) {
-    if (encodes(job)) {
-      BucketEncoder<Codec, Group>(job, memory, group).encode(piece);
-    } else {
-      const Codec codec(job);
-      each_octet(group, job, piece, [&](Run run) {
-        const Octet<float> values = sum_of_parts(codec, job, run);
-        write_targets(job, run, values, values);
-      });
+ private:
+  // Also keeps the residual, and makes of values what the payload does, if that is wanted.
+  QCCL_HD void write_payloads(const Runs& runs, Octets<float>& values) const {
+    if (codec_.wire() == DataType::float32) {
+      for (int i = 0; i < job_.payload_count; ++i) store_octets(job_.payloads[i], runs, values);
+      if (job_.keeps_residual) write_residual(job_, runs, values, values);
+      return;
     }
+    const Octets<std::uint16_t> halves = narrowed(codec_.wire(), values);
+    for (int i = 0; i < job_.payload_count; ++i) store_octets(job_.payloads[i], runs, halves);
+    if (!job_.keeps_residual && !job_.outputs_sent) return;
+    const Octets<float> sent = widened(codec_.wire(), halves);
+    if (job_.keeps_residual) write_residual(job_, runs, values, sent);
+    if (job_.outputs_sent) values = sent;
   }
+
+  const SliceJob& job_;
+  const Codec codec_;
 };
 
 template <Entry kEntry>
 struct ProgramOf;
 template <>
-struct ProgramOf<Entry::own_type> : OwnTypeProgram {};
+struct ProgramOf<Entry::own_type> {
+  using Type = OwnTypeProgram;
+};
 template <>
-struct ProgramOf<Entry::raw> : ValueProgram<RawCodec> {};
+struct ProgramOf<Entry::raw> {
+  using Type = ValueProgram<RawCodec>;
+};
 template <>
-struct ProgramOf<Entry::cast> : ValueProgram<CastCodec> {};
+struct ProgramOf<Entry::cast> {
+  using Type = ValueProgram<CastCodec>;
+};
 template <>
-struct ProgramOf<Entry::minmax> : BucketProgram<MinmaxCodec> {};
+struct ProgramOf<Entry::minmax> {
+  using Type = BucketProgram<MinmaxCodec>;
+};
 template <>
-struct ProgramOf<Entry::block_int> : BucketProgram<BlockIntCodec> {};
+struct ProgramOf<Entry::block_int> {
+  using Type = BucketProgram<BlockIntCodec>;
+};
 template <>
-struct ProgramOf<Entry::sign> : BucketProgram<SignCodec> {};
+struct ProgramOf<Entry::sign> {
+  using Type = BucketProgram<SignCodec>;
+};
 
 // ----
 
@@ -183,25 +189,26 @@ struct GroupIndex {
   std::uint32_t count = 1;
 };
 
-// Runs the group's part of jobs that all have the program.
+// Runs the group's part of jobs that all have the program. Each job is copied to memory that its functions can address.
 template <class Program, class Group>
-QCCL_HD void run_jobs(const SliceJob* jobs, std::uint32_t count, GroupIndex self, GroupMemory<Program>& memory,
-                      Group& group) {
+QCCL_HD void run_jobs(const JobList& list, GroupIndex self, GroupMemory<Program>& memory, Group& group) {
   static_assert(std::is_trivially_copyable_v<SliceJob> && sizeof(SliceJob) % 4 == 0);
-  std::uint32_t next = self.index;  // the group's next piece, counted from the job's first
-  for (const SliceJob* job = jobs; job != jobs + count; ++job) {
-    const std::uint32_t pieces = Program::pieces(*job);
-    if (next < pieces) {
-      group.each([&](int lane, auto&) {  // to where reading it takes no trip to the host's memory
+  std::uint32_t begin = 0;
+  std::uint32_t next = self.index;  // the group's next piece, of the pieces of all jobs
+  for (std::uint32_t index = 0; index < list.count; ++index) {
+    const std::uint32_t end = list.piece_ends[index];
+    if (next < end) {
+      group.each([&](int lane, auto&) {
         auto* const to = reinterpret_cast<char*>(&memory.job);
-        const auto* const from = reinterpret_cast<const char*>(job);
+        const auto* const from = reinterpret_cast<const char*>(&list.jobs[index]);
         for (auto at = static_cast<std::size_t>(lane) * 4; at < sizeof(SliceJob); at += 4 * kGroupLanes) {
           store_aligned(to + at, load_aligned<std::uint32_t>(from + at));
         }
       });
+      const Program program(memory.job);
+      for (; next < end; next += self.count) program.run(memory.own, group, next - begin);
     }
-    for (; next < pieces; next += self.count) Program::run(memory.job, memory.own, group, next);
-    next -= pieces;
+    begin = end;
   }
 }
 

@@ -53,13 +53,13 @@ struct SliceJob {
   bool outputs_sent = false;
   bool moves = false;  // the only source, bit by bit; without a codec
   PayloadFormat format{};
-  std::array<Source, kMostSources> sources{};
+  Source sources[kMostSources] = {};
   double factor = 1;   // of scaled sources
   double divisor = 0;  // of a finished sum; 0: none
 
   void* output = nullptr;  // null: not wanted, as all targets
   float* sum = nullptr;
-  std::array<std::byte*, kMostPayloads> payloads{};
+  std::byte* payloads[kMostPayloads] = {};
   float* residual = nullptr;  // of sources that add it; a target if the job keeps it
   bool keeps_residual = false;
   float residual_factor = 1;

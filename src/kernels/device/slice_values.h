@@ -1,4 +1,5 @@
-// What a job makes of an octet apart from encoding it: the sum of its parts, and the targets that hold values.
+// What a job makes of a lane's octets apart from encoding them: the sum of their parts, and the targets that hold
+// values.
 #pragma once
 
 #include <cmath>
@@ -11,44 +12,13 @@
 
 namespace qccl::kernels::device {
 
-// ---- jobs that compute in float32
-
-// A part times the job's factor, rounded to the job's type.
-QCCL_HD_COLD inline Octet<float> scaled(DataType type, Octet<float> part, float factor) {
-  for (int i = 0; i < kOctet; ++i) part.of[i] = reference::canonical(part.of[i] * factor);
-  return type == DataType::float32 ? part : widened(type, narrowed(type, part));
-}
-
-// Whether an octet's payload follows from its values alone.
-template <class Codec>
-inline constexpr bool kHasBuckets = !std::is_base_of_v<ValueCodec, Codec>;
-
-template <class Codec>
-QCCL_HD Octet<float> load_part(const Codec& codec, const SliceJob& job, const Source& source, Run run) {
-  Octet<float> part;
-  if (source.kind == SourceKind::payload) {
-    if constexpr (kHasBuckets<Codec>) {
-      part = decode_buckets(codec, static_cast<const std::byte*>(source.data), job, run);
-    } else {
-      part = codec.decode(source.data, run);
-    }
-  } else {
-    part = load_floats(source.kind == SourceKind::floats ? DataType::float32 : job.type, source.data, run);
-  }
-  if (source.is_scaled) part = scaled(job.type, part, static_cast<float>(job.factor));
-  if (source.adds_residual) {
-    const auto residual = load_octet<float>(job.residual, run);
-    QCCL_UNROLL
-    for (int i = 0; i < kOctet; ++i) part.of[i] = reference::canonical(part.of[i] + residual.of[i]);
-  }
-  return part;
-}
-
 template <class T>
 QCCL_HD_COLD Octet<T> combine_by(ReduceOp op, Octet<T> sum, Octet<T> part) {
   for (int i = 0; i < kOctet; ++i) sum.of[i] = reference::combine(op, sum.of[i], part.of[i]);
   return sum;
 }
+
+// ---- jobs that compute in their own type
 
 template <class T>
 QCCL_HD void combine_octets(ReduceOp op, Octet<T>& sum, const Octet<T>& part) {
@@ -68,38 +38,142 @@ QCCL_HD void finish_floats(const SliceJob& job, Octet<T>& sum) {
   for (int i = 0; i < kOctet; ++i) sum.of[i] = reference::canonical(sum.of[i] / divisor);
 }
 
-// The finished sum.
+// ---- jobs that compute in float32
+
+// A part times the job's factor, rounded to the job's type.
+template <int kCount>
+QCCL_HD_COLD Octets<float, kCount> scaled(DataType type, Octets<float, kCount> part, float factor) {
+  QCCL_UNROLL
+  for (int k = 0; k < kCount; ++k) {
+    for (float& value : part.of[k].of) value = reference::canonical(value * factor);
+  }
+  return type == DataType::float32 ? part : widened(type, narrowed(type, part));
+}
+
+// Whether an octet's payload follows from its values alone.
 template <class Codec>
-QCCL_HD Octet<float> sum_of_parts(const Codec& codec, const SliceJob& job, Run run) {
-  Octet<float> sum{};
-  for (int i = 0; i < job.source_count; ++i) {
-    const Octet<float> part = load_part(codec, job, job.sources[i], run);
-    if (i == 0) {
-      sum = part;
-    } else {
-      combine_octets(job.op, sum, part);
+inline constexpr bool kHasBuckets = !std::is_base_of_v<ValueCodec, Codec>;
+
+template <int kCount, class Codec>
+QCCL_HD Octets<float, kCount> load_part(const Codec& codec, const SliceJob& job, const Source& source,
+                                        const Place& place) {
+  Octets<float, kCount> part;
+  DataType type = source.kind == SourceKind::floats ? DataType::float32 : job.type;
+  if constexpr (!kHasBuckets<Codec>) {
+    if (source.kind == SourceKind::payload) type = codec.wire();
+    part = load_floats<kCount>(type, source.data, place.runs);
+  } else if (source.kind == SourceKind::payload) {
+    part = decode_buckets<kCount>(codec, static_cast<const std::byte*>(source.data), place);
+  } else {
+    part = load_floats<kCount>(type, source.data, place.runs);
+  }
+  if (source.is_scaled) part = scaled(job.type, part, static_cast<float>(job.factor));
+  if (source.adds_residual) {
+    const auto residual = load_octets<float, kCount>(job.residual, place.runs);
+    QCCL_UNROLL
+    for (int k = 0; k < kCount; ++k) {
+      QCCL_UNROLL
+      for (int i = 0; i < kOctet; ++i) part.of[k].of[i] += residual.of[k].of[i];
     }
   }
-  finish_floats(job, sum);
+  return part;
+}
+
+template <int kCount>
+QCCL_HD_COLD Octets<float, kCount> combine_octets_by(ReduceOp op, Octets<float, kCount> sum,
+                                                     Octets<float, kCount> part) {
+  for (int k = 0; k < kCount; ++k) sum.of[k] = combine_by(op, sum.of[k], part.of[k]);
   return sum;
 }
 
-// All targets but the payload.
-QCCL_HD inline void write_targets(const SliceJob& job, Run run, const Octet<float>& values, const Octet<float>& sent) {
-  Octet<float> result{};
+template <int kCount>
+QCCL_HD void add_part(ReduceOp op, Octets<float, kCount>& sum, const Octets<float, kCount>& part) {
+  if (!reference::adds(op)) {
+    sum = combine_octets_by(op, sum, part);
+    return;
+  }
   QCCL_UNROLL
-  for (int i = 0; i < kOctet; ++i) result.of[i] = job.outputs_sent ? sent.of[i] : values.of[i];
-  if (job.keeps_residual) {
-    auto residual = load_octet<float>(job.residual, run);
+  for (int k = 0; k < kCount; ++k) {
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; ++i) sum.of[k].of[i] += part.of[k].of[i];
+  }
+}
+
+// A division by a power of two is a multiplication, which is exact or rounded alike.
+template <int kCount>
+QCCL_HD void divide_octets(Octets<float, kCount>& sum, float divisor) {
+  const float inverse = 1.0f / divisor;
+  const bool is_power = (bit_cast<std::uint32_t>(divisor) & 0x807FFFFFu) == 0 && divisor >= 1 && divisor <= 0x1p100f;
+  QCCL_UNROLL
+  for (int k = 0; k < kCount; ++k) {
     QCCL_UNROLL
     for (int i = 0; i < kOctet; ++i) {
-      const float left = (values.of[i] - sent.of[i]) * job.residual_factor;
-      if (std::isfinite(left)) residual.of[i] = left;
+      float& value = sum.of[k].of[i];
+      value = is_power ? value * inverse : value / divisor;
     }
-    store_octet(job.residual, run, residual);
   }
-  if (job.sum != nullptr) store_octet(job.sum, run, result);
-  if (job.output != nullptr) store_floats(job.type, job.output, run, result);
+}
+
+// The finished sum, but for the bits of NaNs.
+template <int kCount, class Codec>
+QCCL_HD Octets<float, kCount> sum_of_parts(const Codec& codec, const SliceJob& job, const Place& place) {
+  Octets<float, kCount> sum;
+  QCCL_ROLL
+  for (int i = 0; i < job.source_count; ++i) {
+    const Octets<float, kCount> part = load_part<kCount>(codec, job, job.sources[i], place);
+    if (i == 0) {
+      sum = part;
+    } else {
+      add_part(job.op, sum, part);
+    }
+  }
+  if (job.finishes && job.divisor != 0) divide_octets(sum, static_cast<float>(job.divisor));
+  return sum;
+}
+
+template <int kCount>
+QCCL_HD_COLD Octets<float, kCount> canonical_octets(Octets<float, kCount> values) {
+  QCCL_UNROLL
+  for (int k = 0; k < kCount; ++k) {
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; ++i) values.of[k].of[i] = reference::canonical(values.of[k].of[i]);
+  }
+  return values;
+}
+
+// Gives NaNs that were computed the bits of the host's; those that were only moved keep theirs.
+template <int kCount>
+QCCL_HD void canonize(const SliceJob& job, Octets<float, kCount>& values) {
+  if (job.source_count == 1 && !job.sources[0].adds_residual && !(job.finishes && job.divisor != 0)) return;
+  bool has_nan = false;
+  QCCL_UNROLL
+  for (int k = 0; k < kCount; ++k) {
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; i += 2) has_nan |= is_unordered(values.of[k].of[i], values.of[k].of[i + 1]);
+  }
+  if (has_nan) values = canonical_octets(values);
+}
+
+template <int kCount>
+QCCL_HD void write_residual(const SliceJob& job, const Runs& runs, const Octets<float, kCount>& values,
+                            const Octets<float, kCount>& sent) {
+  auto residual = load_octets<float, kCount>(job.residual, runs);
+  QCCL_UNROLL
+  for (int k = 0; k < kCount; ++k) {
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; ++i) {
+      const float left = (values.of[k].of[i] - sent.of[k].of[i]) * job.residual_factor;
+      if (std::isfinite(left)) residual.of[k].of[i] = left;
+    }
+  }
+  store_octets(job.residual, runs, residual);
+}
+
+// Sum and output.
+template <int kCount>
+QCCL_HD void write_values(const SliceJob& job, const Runs& runs, const Octets<float, kCount>& values) {
+  if (job.sum != nullptr) store_octets(job.sum, runs, values);
+  if (job.output != nullptr) store_floats(job.type, job.output, runs, values);
 }
 
 }  // namespace qccl::kernels::device

@@ -17,8 +17,8 @@ class Warp {
     use(static_cast<int>(threadIdx.x % kGroupLanes), own_);
     __syncwarp();
   }
-  template <class T, class Join>
-  __device__ void join(T Private::*member, int lanes, Join join) {
+  template <class T, class Base, class Join>
+  __device__ void join(T Base::*member, int lanes, Join join) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0);
     for (int step = lanes / 2; step > 0; step /= 2) {
       std::uint32_t words[sizeof(T) / 4];
@@ -28,6 +28,10 @@ class Warp {
       std::memcpy(&other, words, sizeof(T));
       join(own_.*member, other);
     }
+  }
+  template <class Other>
+  __device__ Warp<Other> with() const {
+    return {};
   }
   __device__ bool any(bool Private::*flag) const { return __any_sync(kAll, own_.*flag) != 0; }
 

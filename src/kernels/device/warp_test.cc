@@ -52,7 +52,8 @@ int any_of_warp(unsigned int, bool flag) {
 #define __device__
 #define __global__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __grid_constant__
+#define __launch_bounds__(threads, blocks)
 #define threadIdx qccl::kernels::device::thread_index
 #define blockIdx qccl::kernels::device::block_index
 #define gridDim qccl::kernels::device::grid_size
@@ -64,7 +65,7 @@ int any_of_warp(unsigned int, bool flag) {
 namespace qccl::kernels::device {
 namespace {
 
-using Kernel = void (*)(const SliceJob*, unsigned int);
+using Kernel = void (*)(JobList);
 constexpr std::array<Kernel, kEntries> kKernels = {qccl_own_type, qccl_raw,       qccl_cast,
                                                    qccl_minmax,   qccl_block_int, qccl_sign};
 
@@ -80,7 +81,7 @@ void launch(const SliceJob& job, unsigned int blocks) {
         block_index = {block};
         grid_size = {blocks};
         warp = warps[i / kGroupLanes].get();
-        kKernels[static_cast<std::size_t>(entry(job))](&job, 1);
+        kKernels[static_cast<std::size_t>(entry(job))](list_of(&job, 1));
       });
     }
   }

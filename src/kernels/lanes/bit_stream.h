@@ -4,13 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace qccl::kernels {
 
-constexpr std::size_t bucket_count(std::uint32_t bucket_size, std::size_t n) {
+QCCL_HD constexpr std::size_t bucket_count(std::uint32_t bucket_size, std::size_t n) {
   return n / bucket_size + (n % bucket_size != 0 ? 1 : 0);
 }
 // ceil(n * bits / 8) without overflow in n * bits.
-constexpr std::size_t packed_bytes(int bits, std::size_t n) {
+QCCL_HD constexpr std::size_t packed_bytes(int bits, std::size_t n) {
   const auto width = static_cast<std::size_t>(bits);
   return n / 8 * width + (n % 8 * width + 7) / 8;
 }

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace qccl::kernels {
 
 // The only inputs of an encoding's random numbers, for a run of elements of one tensor on one rank.
@@ -26,7 +28,7 @@ struct RandomStream {
 };
 
 // Every bit of `x` changes about half of the result's: the finalizer of SplitMix64.
-constexpr std::uint64_t mix64(std::uint64_t x) {
+QCCL_HD constexpr std::uint64_t mix64(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -48,23 +50,23 @@ struct RandomKeys {
 };
 
 // Keys of the words whose counters have this upper half.
-constexpr RandomKeys random_keys(std::uint64_t key, std::uint32_t upper) {
+QCCL_HD constexpr RandomKeys random_keys(std::uint64_t key, std::uint32_t upper) {
   const std::uint64_t mixed = mix64(mix64(key) + upper);
   return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
 }
 
-constexpr std::uint32_t random_word(RandomKeys keys, std::uint32_t lower) {
+QCCL_HD constexpr std::uint32_t random_word(RandomKeys keys, std::uint32_t lower) {
   std::uint32_t x = lower ^ keys.first;
   x = (x ^ (x >> 16)) * kRandomFirstFactor;
   x = ((x ^ (x >> 15)) + keys.second) * kRandomSecondFactor;
   return x ^ (x >> 16);
 }
 
-constexpr std::uint8_t stratum_offset(std::uint32_t rank, std::uint32_t world) {
+QCCL_HD constexpr std::uint8_t stratum_offset(std::uint32_t rank, std::uint32_t world) {
   return static_cast<std::uint8_t>(std::uint64_t{256} * rank / world);
 }
 
-constexpr std::uint8_t random_byte(const RandomStream& stream, std::uint64_t element) {
+QCCL_HD constexpr std::uint8_t random_byte(const RandomStream& stream, std::uint64_t element) {
   const std::uint64_t counter = element / 4;
   const RandomKeys keys = random_keys(stream.key, static_cast<std::uint32_t>(counter >> 32));
   const std::uint32_t word = random_word(keys, static_cast<std::uint32_t>(counter));

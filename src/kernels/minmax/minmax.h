@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "kernels/lanes/bit_stream.h"
 #include "kernels/lanes/random.h"
 
@@ -25,10 +26,10 @@ struct MinmaxFormat {
 
 inline constexpr std::size_t kBucketHeaderBytes = 8;
 
-constexpr std::size_t minmax_header_bytes(MinmaxFormat format, std::size_t n) {
+QCCL_HD constexpr std::size_t minmax_header_bytes(MinmaxFormat format, std::size_t n) {
   return bucket_count(format.bucket_size, n) * kBucketHeaderBytes;
 }
-constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
+QCCL_HD constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
   return minmax_header_bytes(format, n) + packed_bytes(format.bits, n);
 }
 

@@ -25,7 +25,6 @@
 // Stochastic: |x - y| <= unit + 6 ulp(max |x|), and the mean of y over the bytes is within unit / 512 + 6 ulp of x.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +45,7 @@ inline constexpr float kSmallestUnit = 0x1p-126f;
 inline constexpr float kWideFrom = 0x1p125f;
 inline constexpr float kLargest = std::numeric_limits<float>::max();
 
-constexpr float largest_code(int bits) { return static_cast<float>((1 << bits) - 1); }
+QCCL_HD constexpr float largest_code(int bits) { return static_cast<float>((1 << bits) - 1); }
 
 enum class BucketKind : std::uint8_t { normal, wide, invalid };
 
@@ -63,12 +62,12 @@ inline bool all_finite(const float* bucket, std::size_t n) {
 }
 
 // The header of a bucket with these extremes, all elements finite.
-constexpr BucketHeader make_header(float minimum, float maximum, float levels) {
+QCCL_HD constexpr BucketHeader make_header(float minimum, float maximum, float levels) {
   const float unit = maximum / levels - minimum / levels;
   return {greater(lesser(unit, kLargest), kSmallestUnit), minimum + 0.0f};
 }
 
-constexpr BucketHeader invalid_header() { return {canonical_nan(), canonical_nan()}; }
+QCCL_HD constexpr BucketHeader invalid_header() { return {canonical_nan(), canonical_nan()}; }
 
 // The values used for a bucket's elements: the header, or a quarter of it.
 struct Quantizer {
@@ -90,17 +89,17 @@ QCCL_HD inline Quantizer make_quantizer(BucketHeader header, float levels) {
 }
 
 // For a bucket that is not invalid.
-constexpr float steps_of(const Quantizer& q, float x) {
+QCCL_HD constexpr float steps_of(const Quantizer& q, float x) {
   if (q.kind == BucketKind::wide) x *= 0.25f;
   return lesser((x - q.minimum) * q.inverse, q.levels);
 }
 
-constexpr std::uint32_t encode_element(const Quantizer& q, float x) {
+QCCL_HD constexpr std::uint32_t encode_element(const Quantizer& q, float x) {
   if (q.kind == BucketKind::invalid) return 0;
   return static_cast<std::uint32_t>(steps_of(q, x) + 0.5f);
 }
 
-constexpr std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t byte) {
+QCCL_HD constexpr std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t byte) {
   if (q.kind == BucketKind::invalid) return 0;
   constexpr float kWhole = 0x1p23f;  // from here on a float is a whole number
   const float fine = steps_of(q, x) * 256.0f;
@@ -108,11 +107,11 @@ constexpr std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t
   return (static_cast<std::uint32_t>(rounded) + byte) >> 8;
 }
 
-constexpr float decode_element(const Quantizer& q, std::uint32_t code) {
+QCCL_HD constexpr float decode_element(const Quantizer& q, std::uint32_t code) {
   if (q.kind == BucketKind::invalid) return canonical_nan();
   const float y = q.minimum + static_cast<float>(code) * q.unit;
   if (q.kind == BucketKind::normal) return y;
-  return std::clamp(y, -kLargest / 4, kLargest / 4) * 4.0f;
+  return clamped(y, -kLargest / 4, kLargest / 4) * 4.0f;
 }
 
 }  // namespace qccl::kernels::reference

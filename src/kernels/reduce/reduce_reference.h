@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +29,11 @@ QCCL_HD void store_at(void* to, std::size_t index, T value) {
 }
 
 template <class T>
-constexpr T canonical(T value) {
-  return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
+inline constexpr T kQuietNan = std::numeric_limits<T>::quiet_NaN();
+
+template <class T>
+QCCL_HD constexpr T canonical(T value) {
+  return value != value ? kQuietNan<T> : value;
 }
 
 // Adds all lanes to the first, halving.
@@ -48,10 +50,12 @@ inline void finish(float y, const float* addend, float* target, std::size_t i) {
   target[i] = addend == nullptr ? y : canonical(addend[i] + y);
 }
 
-constexpr bool adds(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
+QCCL_HD constexpr bool adds(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum;
+}
 
 // The bitwise operation that equals `op` on booleans.
-constexpr ReduceOp logical(ReduceOp op) {
+QCCL_HD constexpr ReduceOp logical(ReduceOp op) {
   if (op == ReduceOp::bit_xor) return op;
   return op == ReduceOp::prod || op == ReduceOp::min || op == ReduceOp::bit_and ? ReduceOp::bit_and : ReduceOp::bit_or;
 }
@@ -60,13 +64,13 @@ template <class T>
 QCCL_HD T combine_floats(ReduceOp op, T a, T b) {
   if (op == ReduceOp::prod) return canonical(a * b);
   if (adds(op)) return canonical(a + b);
-  if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
+  if (a != a || b != b) return kQuietNan<T>;
   if (op == ReduceOp::min) return a < b || (a == b && std::signbit(a)) ? a : b;
   return a > b || (a == b && !std::signbit(a)) ? a : b;
 }
 
 template <class T>
-constexpr T combine_integers(ReduceOp op, T a, T b) {
+QCCL_HD constexpr T combine_integers(ReduceOp op, T a, T b) {
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   if (op == ReduceOp::prod) return static_cast<T>(x * y);
@@ -86,28 +90,28 @@ QCCL_HD T combine(ReduceOp op, T a, T b) {
   }
 }
 
-constexpr float widened(DataType type, std::uint16_t bits) {
+QCCL_HD constexpr float widened(DataType type, std::uint16_t bits) {
   return type == DataType::float16 ? to_float(float16{bits}) : to_float(bfloat16{bits});
 }
 inline float widened_at(DataType type, const void* source, std::size_t index) {
   return widened(type, load_at<std::uint16_t>(source, index));
 }
 
-constexpr std::uint16_t narrowed(DataType type, float value) {
+QCCL_HD constexpr std::uint16_t narrowed(DataType type, float value) {
   return type == DataType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
 }
 
 // One value, as bits of float32 and of `type`.
-constexpr std::uint32_t widen_exactly(DataType type, std::uint16_t half) {
+QCCL_HD constexpr std::uint32_t widen_exactly(DataType type, std::uint16_t half) {
   if (type == DataType::bfloat16) return static_cast<std::uint32_t>(half) << 16;
   const bool is_nan = (half & 0x7FFFu) > 0x7C00u;
-  if (!is_nan) return std::bit_cast<std::uint32_t>(to_float(float16{half}));
+  if (!is_nan) return bit_cast<std::uint32_t>(to_float(float16{half}));
   return (half & 0x8000u) << 16 | 0x7F800000u | (half & 0x3FFu) << 13;
 }
 
-constexpr std::uint16_t narrow_exactly(DataType type, std::uint32_t bits) {
+QCCL_HD constexpr std::uint16_t narrow_exactly(DataType type, std::uint32_t bits) {
   const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-  const auto value = std::bit_cast<float>(bits);
+  const auto value = bit_cast<float>(bits);
   if (!is_nan) return type == DataType::bfloat16 ? to_bfloat16(value).bits : to_float16(value).bits;
   const std::uint32_t sign = bits >> 16 & 0x8000u;
   if (type == DataType::bfloat16) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "kernels/lanes/bit_stream.h"
 
 namespace qccl::kernels {
@@ -25,11 +26,11 @@ struct SignFormat {
 
 inline constexpr std::size_t kSignScaleBytes = 4;
 
-constexpr std::size_t sign_scale_bytes(SignFormat format, std::size_t n) {
+QCCL_HD constexpr std::size_t sign_scale_bytes(SignFormat format, std::size_t n) {
   return kSignScaleBytes * bucket_count(format.bucket_size, n);
 }
-constexpr std::size_t sign_bit_bytes(std::size_t n) { return packed_bytes(1, n); }
-constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
+QCCL_HD constexpr std::size_t sign_bit_bytes(std::size_t n) { return packed_bytes(1, n); }
+QCCL_HD constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
   return sign_scale_bytes(format, n) + sign_bit_bytes(n);
 }
 

@@ -19,7 +19,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +35,7 @@ namespace qccl::kernels::reference {
 inline constexpr std::size_t kSignBlock = 4096;
 inline constexpr std::size_t kMagnitudeLanes = 64;
 inline constexpr std::size_t kSignSquareLanes = 16;
+inline constexpr float kLargestScale = std::numeric_limits<float>::max();
 inline constexpr float kSignShrink = 0x1p-20f;
 
 // The sum of term(v[i]) over a bucket.
@@ -58,16 +58,14 @@ inline double square_sum(const float* v, std::size_t n) {
   return sign_sum<double, kSignSquareLanes>(v, n, [](float x) { return double{x} * double{x}; });
 }
 
-constexpr float sign_scale_of(double scale) {
-  return static_cast<float>(lesser(scale, static_cast<double>(std::numeric_limits<float>::max())));
-}
+QCCL_HD constexpr float sign_scale_of(double scale) { return static_cast<float>(lesser(scale, double{kLargestScale})); }
 
 // From the bucket's square_sum().
 QCCL_HD inline float norm_scale(double squares, std::size_t n) {
   return std::isfinite(squares) ? sign_scale_of(std::sqrt(squares / static_cast<double>(n))) : canonical_nan();
 }
 
-constexpr float mean_scale_of(double magnitudes, std::size_t n) {
+QCCL_HD constexpr float mean_scale_of(double magnitudes, std::size_t n) {
   return sign_scale_of(magnitudes / static_cast<double>(n));
 }
 
@@ -81,9 +79,8 @@ inline float mean_scale(double magnitudes, const float* v, std::size_t n) {
 }
 
 // The value of a stored scale.
-constexpr float read_sign_scale(std::uint32_t bits) {
-  constexpr auto kLargest = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max());
-  return bits <= kLargest ? std::bit_cast<float>(bits) : canonical_nan();
+QCCL_HD constexpr float read_sign_scale(std::uint32_t bits) {
+  return bits <= bit_cast<std::uint32_t>(kLargestScale) ? bit_cast<float>(bits) : canonical_nan();
 }
 inline float read_sign_scale(const std::byte* stored) {
   std::uint32_t bits;
@@ -95,6 +92,6 @@ inline bool is_negative(const std::byte* signs, std::size_t index) {
   return (std::to_integer<unsigned>(signs[index / 8]) >> (index % 8) & 1u) != 0;
 }
 
-constexpr float signed_scale(bool negative, float scale) { return negative && scale == scale ? -scale : scale; }
+QCCL_HD constexpr float signed_scale(bool negative, float scale) { return negative && scale == scale ? -scale : scale; }
 
 }  // namespace qccl::kernels::reference

@@ -3,13 +3,13 @@
 from typing import Any
 
 from bench.comparison import size_name
-from bench.gpu.steps import FAILED, LEFT_OUT, OK, Result
+from bench.gpu.steps import FAILED, LEFT_OUT, OK, Result, last_line
 
 PASSES = ("encode", "reduce", "decode")
 
 
 def text(results: list[Result]) -> str:
-    sections = [make(results) for make in (endings, tests_left_out, kernels, ranks, gates, training)]
+    sections = [make(results) for make in (endings, tests_left_out, torch_tests, kernels, ranks, gates, training)]
     return "\n".join(section for section in sections if section)
 
 
@@ -45,6 +45,12 @@ def tests_left_out(results: list[Result]) -> str:
         return ""
     lines = [f"tests: {len(passed)} passed, {len(failed)} failed, {len(left_out)} left out"]
     return "\n".join(lines + [f"  left out: {name}: {reason}" for name, reason in left_out.items()]) + "\n"
+
+
+def torch_tests(results: list[Result]) -> str:
+    """What pytest said of each file at its end."""
+    own = [result for result in results if result.part == "torch" and result.output]
+    return "".join(f"  {result.name}: {last_line(result.output)}\n" for result in own)
 
 
 def kernels(results: list[Result]) -> str:

@@ -81,7 +81,7 @@ def test_a_format_whose_bytes_differ_is_not_timed_and_the_others_are(tmp_path):
     assert found["bytes", "minmax:bits=4"] == "FAILED" and found["bytes", "none of bfloat16"] == "ok"
     assert found["figures", "minmax:bits=4"] == "left out" and found["figures", "none of bfloat16"] == "ok"
     table = (tmp_path / "table.txt").read_text()
-    assert "  FAILED: minmax:bits=4: exit code 1: " in table and "  left out its bytes differ: minmax:bits=4" in table
+    assert "  FAILED: minmax:bits=4: exit code 1: " in table and "  left out it failed in bytes: minmax:bits=4" in table
     assert "DIFFERENT BYTES" in (tmp_path / "log.txt").read_text()
 
 
@@ -201,20 +201,21 @@ def test_a_program_that_finds_no_gpu_ends_the_run_unless_there_was_one_before(tm
 # ---- the tests of tests/gpu
 
 
-def test_tests_of_a_suite_that_fails_run_each_in_a_process_of_its_own(tmp_path):
+def test_tests_of_a_suite_that_fails_run_again_each_in_a_process_of_its_own_after_all_suites(tmp_path):
     program = tmp_path / "tests" / "gpu_tests"
     program.parent.mkdir()
     program.write_text(
         "#!/bin/sh\ncase $1 in\n"
-        "--gtest_list_tests) printf 'S.\\n  a\\n  b/shm  # GetParam() = 1\\n  c\\n' ;;\n"
+        "--gtest_list_tests) printf 'S.\\n  a\\n  b/shm  # GetParam() = 1\\n  c\\nT.\\n  a\\n' ;;\n"
         "'--gtest_filter=S.*') printf 'passed: S.a\\nFAILED: S.b/shm\\nit broke\\n'; exit 1 ;;\n"
         "*) echo \"passed: ${1#*=}\" ;;\nesac\n"
     )
     program.chmod(0o755)
     contact = script.Contact(script.parse_arguments(["--build", str(tmp_path), "--out", str(tmp_path / "out")]))
     contact.run_part("tests", soon())
-    assert ends(tmp_path / "out") == {("tests", "S"): "FAILED", ("tests", "S.b/shm"): "ok", ("tests", "S.c"): "ok"}
-    assert "tests: 3 passed, 0 failed, 0 left out" in (tmp_path / "out" / "table.txt").read_text()
+    names = [(each["name"], each["outcome"]) for each in results(tmp_path / "out")]
+    assert names == [("S", "FAILED"), ("T", "ok"), ("S.b/shm", "ok"), ("S.c", "ok")]
+    assert "tests: 4 passed, 0 failed, 0 left out" in (tmp_path / "out" / "table.txt").read_text()
 
 
 def test_why_a_test_was_left_out_is_kept():

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "kernels/device/slice_job.h"
+#include "kernels/device/job_list.h"
 
 namespace qccl::device {
 // load_driver(), as the linker names it where the library calls it, and the library's own.
@@ -20,6 +20,7 @@ namespace qccl::testing {
 namespace {
 
 using device::Driver;
+using kernels::device::JobList;
 using kernels::device::SliceJob;
 
 // A function of the table, watched.
@@ -170,13 +171,12 @@ bool WatchedDriver::is_registered(const void* memory) const {
   return after != registered_.begin() && place < std::prev(after)->first + std::prev(after)->second;
 }
 
-// The parameters are those of kernels.cc: the jobs, in pinned memory, and their number.
+// Its parameter is the list of jobs, as in kernels.cc.
 void WatchedDriver::note_launch(void* const* parameters) {
   const std::lock_guard lock(mutex_);
   ++launches_;
-  const auto* const jobs = *static_cast<const SliceJob* const*>(parameters[0]);
-  const auto count = *static_cast<const std::uint32_t*>(parameters[1]);
-  for (const SliceJob* job = jobs; job != jobs + count; ++job) {
+  const auto& list = *static_cast<const JobList*>(parameters[0]);
+  for (const SliceJob* job = list.jobs; job != list.jobs + list.count; ++job) {
     for (std::size_t i = 0; i < job->source_count; ++i) uses_.read += is_registered(job->sources[i].data) ? 1 : 0;
     for (std::size_t i = 0; i < job->payload_count; ++i) uses_.written += is_registered(job->payloads[i]) ? 1 : 0;
   }

@@ -183,7 +183,7 @@ def test_wrong_flags_of_the_programs_are_2():
 
 
 # Of each thing that tests ask of the fake driver: failures on order, the library's streams, launches, objects, hazards.
-ASKING_TESTS = "ShadowPool*:*a_device_that_fails*:*warm_calls*:*a_failed_call*:*frames*/shm:*may_leave*:*share_a_queue*"
+ASKING_TESTS = "ShadowPool*:*a_device_that_fails*:*warm_calls*:*a_failed_call*:*frames*/shm:*may_leave*:*single_queue*"
 
 
 def test_the_tests_of_a_gpu_pass_but_those_that_only_the_fake_can_serve(tmp_path):
@@ -194,7 +194,7 @@ def test_the_tests_of_a_gpu_pass_but_those_that_only_the_fake_can_serve(tmp_path
     passed, failed, left_out = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1])[:3])
     assert (failed, left_out) == (0, 2) and passed == done.stdout.count("\npassed: ") >= 20
     reason = "only the fake driver can have a hazard when asked for it"
-    assert f"GatedCalls.streams_that_share_a_queue_wait_on_the_host/shm: {reason}\n" in done.stdout
+    assert f"GatedCalls.streams_of_a_single_queue_wait_on_the_host/shm: {reason}\n" in done.stdout
 
 
 @pytest.mark.parametrize("part", ["training", "nccl"])

@@ -82,11 +82,13 @@ device::Driver WatchedDriver::watched() const {
   watch<&Driver::mem_free>(driver, "cuMemFree", -1);
   watch<&Driver::mem_host_alloc>(driver, "cuMemHostAlloc", 1);
   watch<&Driver::mem_free_host>(driver, "cuMemFreeHost", -1);
+  // Jobs name registered memory by its address on the device.
   watch<&Driver::mem_host_register>(driver, "cuMemHostRegister", 1, [](void* memory, std::size_t bytes, auto...) {
-    get().add_registered(memory, bytes);
+    get().add_registered(get().address_on_device(memory), bytes);
   });
-  watch<&Driver::mem_host_unregister>(driver, "cuMemHostUnregister", -1,
-                                      [](void* memory) { get().remove_registered(memory); });
+  watch<&Driver::mem_host_unregister>(driver, "cuMemHostUnregister", -1, [](void* memory) {
+    get().remove_registered(get().address_on_device(memory));
+  });
   watch<&Driver::memcpy_dtoh_async>(driver, "cuMemcpyDtoHAsync");
   watch<&Driver::memcpy_htod_async>(driver, "cuMemcpyHtoDAsync");
   watch<&Driver::module_load_data>(driver, "cuModuleLoadData", 1);
@@ -153,6 +155,12 @@ void WatchedDriver::add_stream(CUstream_st* stream) {
 void WatchedDriver::remove_stream(CUstream_st* stream) {
   const std::lock_guard lock(mutex_);
   std::erase(streams_, stream);
+}
+
+const void* WatchedDriver::address_on_device(void* registered) const {
+  device::DevicePointer address = 0;
+  static_cast<void>(real_.mem_host_get_device_pointer(&address, registered, 0));
+  return reinterpret_cast<const void*>(address);
 }
 
 void WatchedDriver::add_registered(const void* memory, std::size_t bytes) {

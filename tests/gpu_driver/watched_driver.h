@@ -41,6 +41,7 @@ class WatchedDriver {
   void count_objects(int change);
   void add_stream(CUstream_st* stream);
   void remove_stream(CUstream_st* stream);
+  const void* address_on_device(void* registered) const;
   void add_registered(const void* memory, std::size_t bytes);
   void remove_registered(const void* memory);
   void note_launch(void* const* parameters);

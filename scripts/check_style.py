@@ -29,12 +29,14 @@ MAX_KERNEL_PARAMETERS = 7  # of functions in src/kernels, which get vectors' tag
 COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "python", "bench")
 
 # Classes that are larger. They may shrink, and then leave this list; the first four give other libraries' or users'
-# interfaces their size.
+# interfaces their size, the others are a driver's state and one pass over a text.
 LARGE_CLASSES = {
-    "include/qccl/communicator.h Communicator": 98,
-    "bindings/torch/backend/backend.h Backend": 96,
+    "include/qccl/communicator.h Communicator": 99,
+    "bindings/torch/backend/backend.h Backend": 97,
     "bindings/torch/backend/reconfigurable.h Reconfigurable": 65,
-    "bindings/torch/work/work.h CollectiveWork": 37,
+    "bindings/torch/work/work.h CollectiveWork": 38,
+    "tests/support/fake_cuda/fake_driver.h FakeDriver": 33,
+    "tests/support/ptx/assembler.cc Assembler": 35,
 }
 
 # Functions with more parameters, which may lose some and then leave this list. The first two are public, the others

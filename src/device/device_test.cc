@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/expect_failure.h"
-#include "support/fake_cuda/fake_cuda.h"
 #include "device/registered_memory.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::device {
 namespace {

@@ -61,7 +61,8 @@ Failure held_up(const char* what) {
 
 }  // namespace
 
-// What try_out() uses. The memory stays: to free it would wait for the program's streams, which may wait for the program.
+// What try_out() uses. The memory stays: to free it would wait for the program's streams, which may wait for the
+// program.
 struct Gates::Trial {
   static Result<std::unique_ptr<Trial>> make(const Device& device) {
     auto made = std::make_unique<Trial>();

@@ -36,9 +36,9 @@ class Gates {
   // Unsupported, with what did not, if not. Once. Blocks for two seconds at most.
   Status try_out();
 
-  // The stream stops here, before all work that it is given from now on. Nothing if too many gates are closed, or if the
-  // stream holds up one of the library's when it waits (GoingStream), which is tried when it first does: that blocks
-  // for a quarter of a second at most. After eight such streams no more are tried.
+  // The stream stops here, before all work that it is given from now on. Nothing if too many gates are closed, or if
+  // the stream holds up one of the library's when it waits (GoingStream), which is tried when it first does: that
+  // blocks for a quarter of a second at most. After eight such streams no more are tried.
   Result<std::optional<Gate>> close(CUstream_st* stream);
   // False if open_all() has opened it.
   bool open(Gate gate);

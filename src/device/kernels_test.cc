@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/expect_failure.h"
-#include "support/fake_cuda/fake_cuda.h"
 #include "kernels/device/job_list.h"
 #include "kernels/minmax/minmax.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::device {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "support/fake_cuda/fake_cuda.h"
 #include "support/elements.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "support/transports.h"
 
 namespace qccl::testing {

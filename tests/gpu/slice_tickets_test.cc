@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "support/fake_cuda/fake_cuda.h"
 #include "support/error_of.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::engine {
 namespace {

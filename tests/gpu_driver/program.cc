@@ -1,5 +1,5 @@
-// What a program does with the CUDA runtime in tests (support/fake_cuda/fake_cuda.h), done by the machine's own driver: the
-// tests of tests/gpu run on a GPU with it. What only the fake driver can do throws.
+// What a program does with the CUDA runtime in tests (support/fake_cuda/fake_cuda.h), done by the machine's own driver:
+// the tests of tests/gpu run on a GPU with it. What only the fake driver can do throws.
 //
 // A held stream waits for a word in pinned memory, which release() writes. Nothing that a test gives to a stream is
 // freed before the process ends, so no call here waits for a stream that is held.
@@ -10,9 +10,9 @@
 #include <memory>
 #include <mutex>
 
-#include "support/fake_cuda/fake_cuda.h"
 #include "gpu_driver/program_driver.h"
 #include "gpu_driver/watched_driver.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::device::fake {
 namespace {

@@ -86,9 +86,8 @@ device::Driver WatchedDriver::watched() const {
   watch<&Driver::mem_host_register>(driver, "cuMemHostRegister", 1, [](void* memory, std::size_t bytes, auto...) {
     get().add_registered(get().address_on_device(memory), bytes);
   });
-  watch<&Driver::mem_host_unregister>(driver, "cuMemHostUnregister", -1, [](void* memory) {
-    get().remove_registered(get().address_on_device(memory));
-  });
+  watch<&Driver::mem_host_unregister>(driver, "cuMemHostUnregister", -1,
+                                      [](void* memory) { get().remove_registered(get().address_on_device(memory)); });
   watch<&Driver::memcpy_dtoh_async>(driver, "cuMemcpyDtoHAsync");
   watch<&Driver::memcpy_htod_async>(driver, "cuMemcpyHtoDAsync");
   watch<&Driver::module_load_data>(driver, "cuModuleLoadData", 1);

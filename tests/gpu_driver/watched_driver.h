@@ -1,6 +1,6 @@
-// What tests/gpu asks of the fake driver beside a program's part (support/fake_cuda/fake_cuda.h), asked of the machine's: the
-// library's streams, launches and objects, and failures on order. The linker gives the library this table of
-// functions instead of its own (--wrap in tests/CMakeLists.txt); each passes its call on to the driver.
+// What tests/gpu asks of the fake driver beside a program's part (support/fake_cuda/fake_cuda.h), asked of the
+// machine's: the library's streams, launches and objects, and failures on order. The linker gives the library this
+// table of functions instead of its own (--wrap in tests/CMakeLists.txt); each passes its call on to the driver.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "support/fake_cuda/fake_cuda.h"
 #include "nccl/job.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 extern "C" qccl::device::Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
                                                   int* status);

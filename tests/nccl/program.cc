@@ -16,8 +16,8 @@
 
 #include <unistd.h>
 
-#include "support/fake_cuda/fake_cuda.h"
 #include "nccl.h"
+#include "support/fake_cuda/fake_cuda.h"
 
 namespace {
 

@@ -47,8 +47,7 @@ std::vector<CostCase> cost_cases() {
 Cost cost_of(const CostCase& what) {
   const JobCase made = job_of(what);
   const JobMemory memory(made);
-  const ptx::Counts counts =
-      launch_compiled(entry(memory.job()), &memory.job(), 1, {.blocks = 1, .threads = kThreads});
+  const ptx::Counts counts = launch_compiled(entry(memory.job()), &memory.job(), 1, {.blocks = 1, .threads = kThreads});
   const auto each = [](std::uint64_t count) { return static_cast<double>(count) / kElements; };
   return {.instructions = each(counts.instructions),
           .issued = each(counts.warp_instructions * kGroupLanes),

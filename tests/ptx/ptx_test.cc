@@ -35,7 +35,8 @@ std::string kernel(const std::string& body) {
   mov.u32 %r8, %tid.x;
   mul.wide.u32 %rd7, %r8, 8;
   add.s64 %rd8, %rd8, %rd7;
-)" + body + "  ret;\n}\n";
+)" + body +
+         "  ret;\n}\n";
 }
 
 using Words = std::array<std::uint64_t, kLanes>;
@@ -84,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
     Integers, Instructions,
     ::testing::Values(
         Example{from_32("add.s32 %r0, -1, 2;"), 1}, Example{from_32("sub.s32 %r0, 1, 2;"), 0xFFFFFFFF},
-        Example{from_16("add.s16 %rs0, -1, -1;"), 0xFFFE}, Example{from_32("mul.lo.s32 %r0, 0x10001, 0x10001;"), 0x20001},
+        Example{from_16("add.s16 %rs0, -1, -1;"), 0xFFFE},
+        Example{from_32("mul.lo.s32 %r0, 0x10001, 0x10001;"), 0x20001},
         Example{"mul.wide.s32 %rd0, -2, 3;", static_cast<std::uint64_t>(-6)},
         Example{"mul.wide.u32 %rd0, 0xFFFFFFFF, 2;", 0x1FFFFFFFE},
         Example{from_32("mul.hi.u32 %r0, 0x80000000, 6;"), 3}, Example{from_32("mad.lo.s32 %r0, 3, 4, -5;"), 7},
@@ -95,15 +97,19 @@ INSTANTIATE_TEST_SUITE_P(
         Example{from_32("shr.s32 %r0, -8, 99;"), 0xFFFFFFFF}, Example{from_16("shr.s16 %rs0, -4, 1;"), 0xFFFE},
         Example{from_32("and.b32 %r0, 0xF0F0, 0xFF;"), 0xF0}, Example{from_32("not.b32 %r0, 0;"), 0xFFFFFFFF},
         Example{from_32("popc.b32 %r0, 0xF0F0;"), 8}, Example{from_32("clz.b32 %r0, 1;"), 31},
-        Example{from_32("bfe.u32 %r0, 0xABCD, 4, 8;"), 0xBC}, Example{from_32("bfe.s32 %r0, 0xABCD, 4, 8;"), 0xFFFFFFBC},
-        Example{from_32("bfi.b32 %r0, 0xF, 0, 4, 4;"), 0xF0}, Example{from_32("prmt.b32 %r0, 0x33221100, 0x77665544, 0x6240;"), 0x66224400},
-        Example{from_32("prmt.b32 %r0, 0x80, 0, 0x1118;"), 0x000000FF}, Example{from_32("lop3.b32 %r0, 0xF0, 0xCC, 0xAA, 0x80;"), 0x80},
-        Example{from_32("shf.l.wrap.b32 %r0, 0x80000000, 1, 1;"), 3}, Example{"add.s64 %rd0, -1, -1;", ~std::uint64_t{1}},
-        Example{"shr.u64 %rd0, -1, 60;", 15}));
+        Example{from_32("bfe.u32 %r0, 0xABCD, 4, 8;"), 0xBC},
+        Example{from_32("bfe.s32 %r0, 0xABCD, 4, 8;"), 0xFFFFFFBC},
+        Example{from_32("bfi.b32 %r0, 0xF, 0, 4, 4;"), 0xF0},
+        Example{from_32("prmt.b32 %r0, 0x33221100, 0x77665544, 0x6240;"), 0x66224400},
+        Example{from_32("prmt.b32 %r0, 0x80, 0, 0x1118;"), 0x000000FF},
+        Example{from_32("lop3.b32 %r0, 0xF0, 0xCC, 0xAA, 0x80;"), 0x80},
+        Example{from_32("shf.l.wrap.b32 %r0, 0x80000000, 1, 1;"), 3},
+        Example{"add.s64 %rd0, -1, -1;", ~std::uint64_t{1}}, Example{"shr.u64 %rd0, -1, 60;", 15}));
 
 INSTANTIATE_TEST_SUITE_P(
     Conversions, Instructions,
-    ::testing::Values(Example{from_16("cvt.s16.s8 %rs0, 0x80;"), 0xFF80}, Example{from_16("cvt.u16.u8 %rs0, 0x180;"), 0x80},
+    ::testing::Values(Example{from_16("cvt.s16.s8 %rs0, 0x80;"), 0xFF80},
+                      Example{from_16("cvt.u16.u8 %rs0, 0x180;"), 0x80},
                       Example{"cvt.s64.s32 %rd0, -1;", ~std::uint64_t{0}}, Example{"cvt.u64.u32 %rd0, -1;", 0xFFFFFFFF},
                       Example{from_float("cvt.rn.f32.s32 %f0, 16777217;"), 0x4B800000},
                       Example{from_32("mov.f32 %f1, 0f7FC00000;\n cvt.rzi.u32.f32 %r0, %f1;"), 0},
@@ -115,18 +121,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Floats, Instructions,
-    ::testing::Values(
-        Example{from_float("mul.rn.f32 %f0, 0f3F800001, 0f3F800001;"), 0x3F800002},   // rounded once
-        Example{from_float("sub.rn.f32 %f0, 0f7F800000, 0f7F800000;"), 0x7FFFFFFF},   // the NaN of arithmetic
-        Example{from_float("add.rn.f32 %f0, 0fFFC00001, 0f3F800000;"), 0x7FFFFFFF},   // whatever came in
-        Example{from_float("mul.rn.f32 %f0, 0f00800000, 0f3F000000;"), 0x00400000},   // a denormal
-        Example{from_float("neg.f32 %f0, 0f7FC00000;"), 0xFFC00000}, Example{from_float("abs.f32 %f0, 0f80000000;"), 0},
-        Example{from_float("rcp.rn.f32 %f0, 0f40400000;"), 0x3EAAAAAB}, Example{from_double("sqrt.rn.f64 %fd0, 0d4000000000000000;"), 0x3FF6A09E667F3BCD},
-        Example{from_float("div.rn.f32 %f0, 0f3F800000, 0f80000000;"), 0xFF800000},
-        Example{from_predicate("setp.lt.f32 %p0, 0f7FC00000, 0f3F800000;"), 0}, Example{from_predicate("setp.ltu.f32 %p0, 0f7FC00000, 0f3F800000;"), 1},
-        Example{from_predicate("setp.ne.f32 %p0, 0f7FC00000, 0f7FC00000;"), 0}, Example{from_predicate("setp.neu.f32 %p0, 0f7FC00000, 0f7FC00000;"), 1},
-        Example{from_predicate("setp.eq.f32 %p0, 0f00000000, 0f80000000;"), 1}, Example{from_predicate("setp.nan.f32 %p0, 0f7FC00000, 0f00000000;"), 1},
-        Example{from_predicate("setp.num.f32 %p0, 0f00000000, 0f7F800000;"), 1}));
+    ::testing::Values(Example{from_float("mul.rn.f32 %f0, 0f3F800001, 0f3F800001;"), 0x3F800002},  // rounded once
+                      Example{from_float("sub.rn.f32 %f0, 0f7F800000, 0f7F800000;"),
+                              0x7FFFFFFF},  // the NaN of arithmetic
+                      Example{from_float("add.rn.f32 %f0, 0fFFC00001, 0f3F800000;"), 0x7FFFFFFF},  // whatever came in
+                      Example{from_float("mul.rn.f32 %f0, 0f00800000, 0f3F000000;"), 0x00400000},  // a denormal
+                      Example{from_float("neg.f32 %f0, 0f7FC00000;"), 0xFFC00000},
+                      Example{from_float("abs.f32 %f0, 0f80000000;"), 0},
+                      Example{from_float("rcp.rn.f32 %f0, 0f40400000;"), 0x3EAAAAAB},
+                      Example{from_double("sqrt.rn.f64 %fd0, 0d4000000000000000;"), 0x3FF6A09E667F3BCD},
+                      Example{from_float("div.rn.f32 %f0, 0f3F800000, 0f80000000;"), 0xFF800000},
+                      Example{from_predicate("setp.lt.f32 %p0, 0f7FC00000, 0f3F800000;"), 0},
+                      Example{from_predicate("setp.ltu.f32 %p0, 0f7FC00000, 0f3F800000;"), 1},
+                      Example{from_predicate("setp.ne.f32 %p0, 0f7FC00000, 0f7FC00000;"), 0},
+                      Example{from_predicate("setp.neu.f32 %p0, 0f7FC00000, 0f7FC00000;"), 1},
+                      Example{from_predicate("setp.eq.f32 %p0, 0f00000000, 0f80000000;"), 1},
+                      Example{from_predicate("setp.nan.f32 %p0, 0f7FC00000, 0f00000000;"), 1},
+                      Example{from_predicate("setp.num.f32 %p0, 0f00000000, 0f7F800000;"), 1}));
 
 // ---- lanes
 

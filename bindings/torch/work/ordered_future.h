@@ -1,6 +1,6 @@
-// The object that get_future() returns to Python: a torch.futures.Future whose callbacks run as torch's do, in the thread
-// that completes it, or at once if it is complete. Only their calls have an order (callback_order.h): without it,
-// callbacks that start collectives (PowerSGD's do) would start them in a different order on every rank.
+// The object that get_future() returns to Python: a torch.futures.Future whose callbacks run as torch's do, in the
+// thread that completes it, or at once if it is complete. Only their calls have an order (callback_order.h): without
+// it, callbacks that start collectives (PowerSGD's do) would start them in a different order on every rank.
 #pragma once
 
 #include <ATen/core/jit_type.h>

@@ -1,5 +1,5 @@
-// For tests of the kernels: where their jobs run is the test program's choice. Programs of src/kernels run the bodies on
-// the host, those of tests/ptx what CUDA's compiler made of them.
+// For tests of the kernels: where their jobs run is the test program's choice. Programs of src/kernels run the bodies
+// on the host, those of tests/ptx what CUDA's compiler made of them.
 #pragma once
 
 #include <cstdint>

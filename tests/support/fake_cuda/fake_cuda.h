@@ -2,9 +2,9 @@
 // get its folder in LD_LIBRARY_PATH. The library under test sees the functions of driver.h, a test sees what follows.
 //
 // A stream is a thread that runs the stream's items in order, each after a delay drawn from the seed. A device has 8
-// queues, or as many as CUDA_DEVICE_MAX_CONNECTIONS says (1 to 32), and deals its streams to them in turn: an item waits
-// for all that were submitted to its queue before it. Streams of different queues share no lock while their items run,
-// so ThreadSanitizer sees a read or write that no event orders.
+// queues, or as many as CUDA_DEVICE_MAX_CONNECTIONS says (1 to 32), and deals its streams to them in turn: an item
+// waits for all that were submitted to its queue before it. Streams of different queues share no lock while their items
+// run, so ThreadSanitizer sees a read or write that no event orders.
 //
 // Device memory is an address that nobody can read or write, with the bytes kept elsewhere: code that touches it on the
 // host crashes. So is the address that devices have for registered memory. Bytes are poisoned when they are allocated.

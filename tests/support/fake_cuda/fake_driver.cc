@@ -27,9 +27,12 @@ void SharedQueue::end_turn() {
 }
 
 CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue& queue)
-    : device_(device), id_(qccl::device::fake::driver().next_stream_id()), longest_delay_(longest_delay), queue_(queue), random_(seed), thread_([this] {
-        run();
-      }) {}
+    : device_(device),
+      id_(qccl::device::fake::driver().next_stream_id()),
+      longest_delay_(longest_delay),
+      queue_(queue),
+      random_(seed),
+      thread_([this] { run(); }) {}
 
 void CUstream_st::end() {
   {

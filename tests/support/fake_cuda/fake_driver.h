@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
-#include "support/fake_cuda/fake_cuda.h"
 #include "kernels/device/slice_job.h"
+#include "support/fake_cuda/fake_cuda.h"
 #include "support/ptx/launch.h"
 
 // The driver's handles point to these.
@@ -212,8 +212,8 @@ class FakeDriver : public Faults, public Modules, public Devices, public Hazards
 
   // The same as next_result() for a function that needs a current context, whose device it sets.
   Code begin(const char* function, int& device);
-  // The whole of a function that gives back a `what`, which a context with a fault does as well: `end` is false if there
-  // is none.
+  // The whole of a function that gives back a `what`, which a context with a fault does as well: `end` is false if
+  // there is none.
   Code give_back(const char* function, const char* what, const std::function<bool(int device)>& end);
 
   // The stream, if the function may use it now; else null, and `code` says why not.

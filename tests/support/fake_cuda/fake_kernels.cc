@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/host_launcher.h"
 #include "support/fake_cuda/fake_driver.h"
 #include "support/fake_cuda/fake_ptx.h"
-#include "kernels/device/host_launcher.h"
 
 namespace qccl::device::fake {
 namespace {
@@ -73,7 +73,8 @@ struct Uses {
     const auto add = [](std::vector<Range>& ranges, const void* memory, std::size_t bytes) {
       if (memory != nullptr && bytes > 0) ranges.push_back({static_cast<const std::byte*>(memory), bytes});
     };
-    for (std::size_t i = 0; i < job.source_count; ++i) add(read, job.sources[i].data, source_bytes(job, job.sources[i].kind));
+    for (std::size_t i = 0; i < job.source_count; ++i)
+      add(read, job.sources[i].data, source_bytes(job, job.sources[i].kind));
     add(read, job.residual, floats);
     if (job.keeps_residual) add(written, job.residual, floats);
     add(written, job.output, source_bytes(job, kernels::device::SourceKind::elements));
@@ -100,8 +101,8 @@ bool any_disturb(const std::vector<SliceJob>& jobs) {
   return false;
 }
 
-// A launch's jobs, whose memory is checked and translated. A device may run them in any order: they begin with the last.
-// Empty if something is wrong.
+// A launch's jobs, whose memory is checked and translated. A device may run them in any order: they begin with the
+// last. Empty if something is wrong.
 std::vector<SliceJob> translated(Translation& translation, Entry entry, const JobList& list) {
   std::vector<SliceJob> copied(std::reverse_iterator(list.jobs + list.count), std::reverse_iterator(list.jobs));
   for (SliceJob& job : copied) {
@@ -170,7 +171,9 @@ Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y
     return Code::success;
   }
   const char* const name = kEntryNames[static_cast<std::size_t>(function->entry)];
-  const CompiledLaunch launch{function->compiled, name, function->compiled->parameters_of(name, parameters),
+  const CompiledLaunch launch{function->compiled,
+                              name,
+                              function->compiled->parameters_of(name, parameters),
                               {.blocks = grid_x, .threads = block_x}};
   stream->add([entry = function->entry, list, launch] { run_compiled(entry, list, launch); });
   return Code::success;

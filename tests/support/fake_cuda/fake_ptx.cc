@@ -14,7 +14,9 @@ namespace {
 
 // The first bytes of a fat binary and of a cubin.
 constexpr std::string_view kFatBinary = "\x50\xed\x55\xba";
-constexpr std::string_view kCubin = "\x7f" "ELF";
+constexpr std::string_view kCubin =
+    "\x7f"
+    "ELF";
 
 // Memory that a kernel may touch: what is allocated on the device, pinned or registered. Kept alive while it runs.
 class DeviceMemoryOfLaunch : public ptx::GlobalMemory {
@@ -32,11 +34,12 @@ class DeviceMemoryOfLaunch : public ptx::GlobalMemory {
   }
 
   const Allocation* find(std::uint64_t address, std::size_t bytes) {
-    const auto known = std::ranges::find_if(
-        used_, [&](const auto& allocation) { return contains(allocation.get(), address, bytes); });
+    const auto known =
+        std::ranges::find_if(used_, [&](const auto& allocation) { return contains(allocation.get(), address, bytes); });
     if (known != used_.end()) return known->get();
     auto found = driver().find(reinterpret_cast<const void*>(address), bytes);
-    if (found == nullptr) throw ptx::Fault("memory that is not the device's or pinned: address " + std::to_string(address));
+    if (found == nullptr)
+      throw ptx::Fault("memory that is not the device's or pinned: address " + std::to_string(address));
     used_.push_back(std::move(found));
     return used_.back().get();
   }

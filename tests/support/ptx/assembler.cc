@@ -103,8 +103,8 @@ class Assembler {
   std::map<std::pair<int, std::uint64_t>, Slot> constants_;
   std::map<std::string, Function> functions_;
   std::vector<PendingCall> calls_;
-  std::vector<Scope> scopes_;  // the module's first
-  std::vector<std::uint32_t> parameter_ends_;  // at the beginning of each scope
+  std::vector<Scope> scopes_;                    // the module's first
+  std::vector<std::uint32_t> parameter_ends_;    // at the beginning of each scope
   std::map<std::string, std::uint32_t> labels_;  // the function's, as what follows
   std::vector<std::pair<std::uint32_t, std::string>> branches_;
   std::uint32_t parameter_end_ = 0;
@@ -245,8 +245,8 @@ void Assembler::read_instruction(std::string text) {
     const std::size_t end = text.find_first_of(" \t");
     instruction.has_predicate = true;
     instruction.is_negated = text[1] == '!';
-    instruction.predicate = operand(text.substr(instruction.is_negated ? 2 : 1, end - (instruction.is_negated ? 2 : 1)),
-                                    kPredicateBits);
+    instruction.predicate =
+        operand(text.substr(instruction.is_negated ? 2 : 1, end - (instruction.is_negated ? 2 : 1)), kPredicateBits);
     text = trimmed(text.substr(end));
   }
   const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());

@@ -31,8 +31,8 @@ std::unique_ptr<Warp> Module::take_warp() {
   return warp;
 }
 
-Counts Module::launch(const std::string& entry, const std::vector<std::vector<std::byte>>& parameters,
-                      const Grid& grid, GlobalMemory& global) {
+Counts Module::launch(const std::string& entry, const std::vector<std::vector<std::byte>>& parameters, const Grid& grid,
+                      GlobalMemory& global) {
   const Entry& begin = find(entry);
   TrackedMemory shared("shared", begin.shared_bytes);
   std::unique_ptr<Warp> warp = take_warp();
@@ -42,7 +42,7 @@ Counts Module::launch(const std::string& entry, const std::vector<std::vector<st
       shared.forget();
       for (std::uint32_t thread = grid.threads; thread > 0;) {
         thread -= kLanes;
-        warp->run(begin, parameters, {block, grid.blocks, thread, grid.threads}, grid.order, shared, global);
+        warp->run(begin, parameters, {block, grid.blocks, thread, grid.threads}, grid.order, {&shared, &global});
       }
     }
   } catch (const Fault& fault) {

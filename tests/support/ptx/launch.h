@@ -31,7 +31,8 @@ class Module {
   // module has no such entry.
   std::vector<std::vector<std::byte>> parameters_of(const std::string& entry, void* const* values) const;
 
-  // Runs block after block and, in each, warp after warp, the last ones first: a device gives no order. Throws Fault; what was written stays.
+  // Runs block after block and, in each, warp after warp, the last ones first: a device gives no order. Throws Fault;
+  // what was written stays.
   Counts launch(const std::string& entry, const std::vector<std::vector<std::byte>>& parameters, const Grid& grid,
                 GlobalMemory& global);
 
@@ -40,8 +41,8 @@ class Module {
   std::unique_ptr<Warp> take_warp();
 
   const Program program_;
-  std::mutex mutex_;  // guards what follows
-  std::vector<std::unique_ptr<Warp>> idle_;  // kept between launches, because registers take long to fill
+  std::mutex mutex_;                         // guards what follows
+  std::vector<std::unique_ptr<Warp>> idle_;  // kept, because registers take long to fill
 };
 
 }  // namespace qccl::ptx

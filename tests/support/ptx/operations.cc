@@ -77,7 +77,8 @@ using Unsigned = std::make_unsigned_t<T>;
 template <class T, class Use>
 T wrapped(T a, T b, Use use) {
   using Wide = std::common_type_t<Unsigned<T>, unsigned>;
-  return static_cast<T>(use(static_cast<Wide>(static_cast<Unsigned<T>>(a)), static_cast<Wide>(static_cast<Unsigned<T>>(b))));
+  return static_cast<T>(
+      use(static_cast<Wide>(static_cast<Unsigned<T>>(a)), static_cast<Wide>(static_cast<Unsigned<T>>(b))));
 }
 
 template <class T>
@@ -200,20 +201,19 @@ void add_integers(Table& table, const std::string& type) {
     table["abs." + type] =
         applied([](T a) { return a < 0 ? wrapped(T{0}, a, [](auto x, auto y) { return x - y; }) : a; });
   }
-  if constexpr (sizeof(T) >= 4) table["bfe." + type] = applied([](T a, std::uint32_t b, std::uint32_t c) { return bit_field(a, b, c); });
+  if constexpr (sizeof(T) >= 4)
+    table["bfe." + type] = applied([](T a, std::uint32_t b, std::uint32_t c) { return bit_field(a, b, c); });
 }
 
 // Products of twice the width.
 template <class T, class Wide>
 void add_products(Table& table, const std::string& type) {
   table["mul.wide." + type] = applied([](T a, T b) { return static_cast<Wide>(Wide{a} * Wide{b}); });
-  table["mul.hi." + type] =
-      applied([](T a, T b) { return static_cast<T>(Wide{a} * Wide{b} >> kWidth<T>); });
+  table["mul.hi." + type] = applied([](T a, T b) { return static_cast<T>(Wide{a} * Wide{b} >> kWidth<T>); });
   table["mad.wide." + type] = applied([](T a, T b, Wide c) {
     return static_cast<Wide>(static_cast<Unsigned<Wide>>(Wide{a} * Wide{b}) + static_cast<Unsigned<Wide>>(c));
   });
-  table["mad.hi." + type] =
-      applied([](T a, T b, T c) { return static_cast<T>((Wide{a} * Wide{b} >> kWidth<T>) + c); });
+  table["mad.hi." + type] = applied([](T a, T b, T c) { return static_cast<T>((Wide{a} * Wide{b} >> kWidth<T>)+c); });
 }
 
 template <class T>
@@ -230,13 +230,15 @@ void add_bits(Table& table, const std::string& type) {
   if constexpr (sizeof(T) >= 4) {
     table["popc." + type] = applied([](T a) { return static_cast<std::uint32_t>(std::popcount(a)); });
     table["clz." + type] = applied([](T a) { return static_cast<std::uint32_t>(std::countl_zero(a)); });
-    table["bfi." + type] = applied([](T a, T b, std::uint32_t c, std::uint32_t d) { return bit_field_inserted(a, b, c, d); });
+    table["bfi." + type] =
+        applied([](T a, T b, std::uint32_t c, std::uint32_t d) { return bit_field_inserted(a, b, c, d); });
   }
 }
 
 void add_words(Table& table) {
   table["prmt.b32"] = applied([](std::uint32_t a, std::uint32_t b, std::uint32_t c) { return permuted(a, b, c); });
-  table["lop3.b32"] = applied([](std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) { return by_truth_table(a, b, c, d); });
+  table["lop3.b32"] = applied(
+      [](std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) { return by_truth_table(a, b, c, d); });
   table["shf.l.wrap.b32"] = applied([](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
     return static_cast<std::uint32_t>((std::uint64_t{high} << 32 | low) << (by & 31) >> 32);
   });
@@ -281,8 +283,8 @@ void add_floats(Table& table, const std::string& type) {
 
 // A value of 8 bits lies in a register of 16 and fills it.
 template <class T>
-using Register = std::conditional_t<
-    sizeof(T) == 1, std::conditional_t<std::is_signed_v<T>, std::int16_t, std::uint16_t>, T>;
+using Register =
+    std::conditional_t<sizeof(T) == 1, std::conditional_t<std::is_signed_v<T>, std::int16_t, std::uint16_t>, T>;
 
 template <class To, class From>
 void add_conversion(Table& table, const std::string& to, const std::string& from) {
@@ -510,7 +512,9 @@ Operation find_access(bool loads, const std::string& type, int width) {
 }
 
 // In halves, or a word of 64 bits in quarters.
-Operation packing(int width) { return width == 32 ? pack<std::uint32_t, std::uint16_t> : pack<std::uint64_t, std::uint32_t>; }
+Operation packing(int width) {
+  return width == 32 ? pack<std::uint32_t, std::uint16_t> : pack<std::uint64_t, std::uint32_t>;
+}
 Operation unpacking(int width) {
   return width == 32 ? unpack<std::uint32_t, std::uint16_t> : unpack<std::uint64_t, std::uint32_t>;
 }

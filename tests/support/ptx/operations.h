@@ -20,7 +20,8 @@ struct Form {
 // An operation on registers alone, such as "add.s32"; null if this library does not know it.
 const Form* find_operation(const std::string& name);
 
-// An operation that lanes do together, such as "shfl.sync.bfly.b32". The lanes that it names are no operand of the form.
+// An operation that lanes do together, such as "shfl.sync.bfly.b32". The lanes that it names are no operand of the
+// form.
 const Form* find_meeting(const std::string& name);
 
 // A load or store of elements of a type ("u8", "f32") in registers of `width` bits; null if there is none.

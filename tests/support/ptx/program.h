@@ -39,10 +39,10 @@ struct Instruction {
   bool has_predicate = false;
   bool is_negated = false;  // runs where the predicate is false
   Space space = Space::generic;
-  bool has_wide_base = true;    // an address in a 64-bit register
-  std::uint8_t vector = 1;      // elements of a load, store or packing move
+  bool has_wide_base = true;  // an address in a 64-bit register
+  std::uint8_t vector = 1;    // elements of a load, store or packing move
   Slot predicate = 0;
-  Slot members = 0;  // of `meet`: the lanes that it waits for
+  Slot members = 0;                // of `meet`: the lanes that it waits for
   std::array<Slot, 6> operands{};  // in the order of the text, vectors element by element
   std::int64_t offset = 0;         // of an address
   std::uint32_t target = 0;        // the instruction of a branch, or the index in Program::calls

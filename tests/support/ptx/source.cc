@@ -44,7 +44,9 @@ class Reader {
   }
 
  private:
-  bool starts_with(const char* word) const { return text_.compare(at_, std::char_traits<char>::length(word), word) == 0; }
+  bool starts_with(const char* word) const {
+    return text_.compare(at_, std::char_traits<char>::length(word), word) == 0;
+  }
 
   // False at the end.
   bool skip_spaces() {
@@ -95,8 +97,8 @@ class Reader {
 
   bool is_at_label() const {
     std::size_t end = at_;
-    while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_' ||
-                                  text_[end] == '$')) {
+    while (end < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_' || text_[end] == '$')) {
       ++end;
     }
     return end > at_ && end < text_.size() && text_[end] == ':' && text_[end + 1] != ':';

@@ -11,7 +11,9 @@ namespace {
 // More than any kernel takes for the slices of a test.
 constexpr std::uint64_t kMostInstructions = std::uint64_t{1} << 34;
 
-std::uint64_t count_of(Mask lanes) { return lanes == kAllLanes ? kLanes : static_cast<std::uint64_t>(std::popcount(lanes)); }
+std::uint64_t count_of(Mask lanes) {
+  return lanes == kAllLanes ? kLanes : static_cast<std::uint64_t>(std::popcount(lanes));
+}
 
 void fill(std::byte* slot, const Constant& constant) {
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -46,11 +48,10 @@ Warp::Warp(const Program& program)
 }
 
 void Warp::run(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters, const WarpIndex& index,
-               Order order, TrackedMemory& shared, GlobalMemory& global) {
+               Order order, const Memories& memories) {
   index_ = index;
   order_ = order;
-  shared_ = &shared;
-  global_ = &global;
+  memories_ = memories;
   begin(entry, parameters, index);
   while (!groups_.empty()) step(choose());
 }
@@ -64,7 +65,9 @@ void Warp::begin(const Entry& entry, const std::vector<std::vector<std::byte>>& 
                   parameters[i].size());
     }
   }
-  const auto special = [&](Special which) { return at<std::uint32_t>(program_.specials[static_cast<std::size_t>(which)]); };
+  const auto special = [&](Special which) {
+    return at<std::uint32_t>(program_.specials[static_cast<std::size_t>(which)]);
+  };
   std::iota(special(Special::thread), special(Special::thread) + kLanes, index.first_thread);
   std::iota(special(Special::lane), special(Special::lane) + kLanes, 0u);
   std::fill_n(special(Special::block), kLanes, index.block);
@@ -251,27 +254,27 @@ std::byte* Warp::locate(const Instruction& instruction, int lane, std::size_t by
   const auto own = static_cast<std::size_t>(lane);
   switch (instruction.space) {
     case Space::generic: return locate_generic(to, lane, bytes, writes);
-    case Space::shared: ++counts_.shared_accesses; return shared_->at(to, bytes, writes);
+    case Space::shared: ++counts_.shared_accesses; return memories_.shared->at(to, bytes, writes);
     case Space::local: return local_[own].at(to, bytes, writes);
     case Space::param: return parameters_[own].at(to, bytes, writes);
     case Space::global: break;
   }
   ++counts_.accesses;
   if (bytes == 16) ++counts_.wide_accesses;
-  return global_->at(to, bytes, writes);
+  return memories_.global->at(to, bytes, writes);
 }
 
 std::byte* Warp::locate_generic(std::uint64_t address, int lane, std::size_t bytes, bool writes) {
   const auto own = static_cast<std::size_t>(lane);
   switch (address & kWindowMask) {
-    case kSharedWindow: ++counts_.shared_accesses; return shared_->at(address & ~kWindowMask, bytes, writes);
+    case kSharedWindow: ++counts_.shared_accesses; return memories_.shared->at(address & ~kWindowMask, bytes, writes);
     case kLocalWindow: return local_[own].at(address & ~kWindowMask, bytes, writes);
     case kParameterWindow: return parameters_[own].at(address & ~kWindowMask, bytes, writes);
     default: break;
   }
   ++counts_.accesses;
   if (bytes == 16) ++counts_.wide_accesses;
-  return global_->at(address, bytes, writes);
+  return memories_.global->at(address, bytes, writes);
 }
 
 // ---- faults

@@ -1,7 +1,7 @@
 // Runs a program's instructions for the 32 lanes of a warp. Lanes that are at the same instruction run it together, as
 // on a device; lanes that have parted go on one group after the other, in an order that the caller chooses, and come
-// together again. `bar.warp.sync`, shuffles and votes wait for the lanes that they name: a Fault if those wait elsewhere
-// or have ended, which on a device would hang or be undefined.
+// together again. `bar.warp.sync`, shuffles and votes wait for the lanes that they name: a Fault if those wait
+// elsewhere or have ended, which on a device would hang or be undefined.
 #pragma once
 
 #include <array>
@@ -35,6 +35,11 @@ struct WarpIndex {
   std::uint32_t thread_count = kLanes;
 };
 
+struct Memories {
+  TrackedMemory* shared = nullptr;  // of the block
+  GlobalMemory* global = nullptr;
+};
+
 // One thread at a time. The program and the memories outlive it.
 class Warp {
  public:
@@ -42,7 +47,7 @@ class Warp {
 
   // Runs the entry with the parameters' bytes, one after the other in the order of the entry. Throws Fault.
   void run(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters, const WarpIndex& index,
-           Order order, TrackedMemory& shared, GlobalMemory& global);
+           Order order, const Memories& memories);
 
   Counts& counts() { return counts_; }
 
@@ -89,8 +94,7 @@ class Warp {
   Counts counts_;
   WarpIndex index_;
   Order order_ = Order::together;
-  TrackedMemory* shared_ = nullptr;
-  GlobalMemory* global_ = nullptr;
+  Memories memories_;
   int lane_ = -1;  // that accesses memory
 };
 

@@ -1,6 +1,6 @@
-// Torch's "privateuseone" as a device over the fake CUDA driver (tests/support/fake_cuda), named "fakecuda": tests without a
-// GPU give the backend tensors of several devices, with memory that the host can't touch, streams that run late, and
-// events.
+// Torch's "privateuseone" as a device over the fake CUDA driver (tests/support/fake_cuda), named "fakecuda": tests
+// without a GPU give the backend tensors of several devices, with memory that the host can't touch, streams that run
+// late, and events.
 //
 // fake_streams.cc has devices, streams and events; fake_memory.cc memory and copies; fake_operators.cc, fake_sparse.cc
 // and fake_fallback.cc what torch computes, which it does on the CPU; fake_training.cc what training asks for beside.

@@ -20,12 +20,12 @@ KERNELS = ("own_type", "raw", "cast", "minmax", "block_int", "sign")
 # For sm_90: at most so many registers, bytes of stack and stores to it; at least so many loads and stores of 16 bytes.
 # `python tests/gpu/machine_code.py` prints what they are.
 LIMITS = {
-    "qccl_own_type": (48, 96, 12, 21, 42),
-    "qccl_raw": (48, 64, 13, 10, 10),
-    "qccl_cast": (48, 48, 6, 8, 8),
-    "qccl_minmax": (80, 56, 5, 24, 14),
-    "qccl_block_int": (80, 48, 2, 24, 14),
-    "qccl_sign": (80, 88, 26, 24, 14),
+    "qccl_own_type": (56, 64, 0, 21, 42),
+    "qccl_raw": (216, 32, 0, 36, 48),
+    "qccl_cast": (216, 32, 0, 28, 32),
+    "qccl_minmax": (216, 32, 0, 28, 29),
+    "qccl_block_int": (216, 32, 0, 28, 29),
+    "qccl_sign": (216, 32, 0, 28, 29),
 }
 
 
@@ -43,9 +43,10 @@ def cubins() -> list[Cubin]:
 
 
 def wrong_fusions(functions: dict[str, Function]) -> dict[str, str]:
-    """The functions with other fused operations than those of their divisions and roots."""
+    """The functions with more fused operations than their divisions and roots have. ptxas leaves out those of a division
+    whose result is needed only where the slow path is taken."""
     own = [each for each in functions.values() if not each.is_of_compiler]
-    wrong = [each for each in own if each.fused != each.fused_by_divisions]
+    wrong = [each for each in own if any(a > b for a, b in zip(each.fused, each.fused_by_divisions, strict=True))]
     return {each.name: f"{each.fused} instead of {each.fused_by_divisions}" for each in wrong}
 
 

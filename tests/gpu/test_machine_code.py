@@ -43,8 +43,8 @@ def cubins() -> list[Cubin]:
 
 
 def wrong_fusions(functions: dict[str, Function]) -> dict[str, str]:
-    """The functions with more fused operations than their divisions and roots have. ptxas leaves out those of a division
-    whose result is needed only where the slow path is taken."""
+    """The functions with more fused operations than their divisions and roots have. ptxas leaves out those of a
+    division whose result is needed only where the slow path is taken."""
     own = [each for each in functions.values() if not each.is_of_compiler]
     wrong = [each for each in own if any(a > b for a, b in zip(each.fused, each.fused_by_divisions, strict=True))]
     return {each.name: f"{each.fused} instead of {each.fused_by_divisions}" for each in wrong}

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "group_options.h"
 #include "open_windows.h"
 #include "qccl/communicator.h"
 #include "work/completion_pool.h"
@@ -21,19 +22,17 @@ namespace qccl::torch_binding {
 
 // The parameters of a new process group.
 struct GroupSpec {
-  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Store> store{};
   int rank = 0;
   int size = 1;
   std::vector<std::int64_t> global_ranks{};  // in group order
   std::string name{};
   std::optional<std::chrono::milliseconds> timeout{};
   std::optional<std::chrono::milliseconds> init_timeout{};  // default: the timeout
-  std::optional<Compression> compression{};
-  bool error_feedback = false;                          // for all compressed reductions
-  std::optional<Compression> all_gather_compression{};  // for floating point tensors
-  bool may_gate = false;                                // streams may wait for calls on a device
-  std::string trace_dump{};                             // where a new job writes failures (OperationTrace::dump_to)
-  bool alone = false;                                   // no later group shares a new job
+  GroupSettings settings{};
+  bool may_gate = false;     // streams may wait for calls on a device
+  std::string trace_dump{};  // where a new job writes failures (OperationTrace::dump_to)
+  bool alone = false;        // no later group shares a new job
 };
 
 // A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
@@ -65,6 +64,9 @@ class SharedJob {
   OpenWindows& windows() { return windows_; }
   // Whether the group can be made here: the job is of its store and rank, has all its ranks, and accepts groups.
   bool accepts(const GroupSpec& spec);
+
+  // This rank's counters; empty once all groups are closed.
+  std::optional<Traffic> traffic();
 
   // For the end of the group that made this job. It ends at the same point of the program on every rank, so ranks agree
   // on which groups share a job.

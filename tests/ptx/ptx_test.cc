@@ -117,6 +117,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Example{from_32("mov.f32 %f1, 0f7F800000;\n cvt.rzi.u32.f32 %r0, %f1;"), 0xFFFFFFFF},
                       Example{from_32("mov.f32 %f1, 0f403FFFFF;\n cvt.rzi.u32.f32 %r0, %f1;"), 2},
                       Example{from_float("mov.f64 %fd1, 0d3FF0000010000001;\n cvt.rn.f32.f64 %f0, %fd1;"), 0x3F800001},
+                      Example{from_float("mov.u16 %rs0, 0x0001;\n cvt.f32.f16 %f0, %rs0;"), 0x33800000},
+                      Example{from_float("mov.u16 %rs0, 0xFE00;\n cvt.f32.f16 %f0, %rs0;"), 0x7FFFFFFF},
+                      Example{from_16("mov.f32 %f1, 0f3F801000;\n cvt.rn.f16.f32 %rs0, %f1;"), 0x3C00},  // to even
+                      Example{from_16("mov.f32 %f1, 0f3F803000;\n cvt.rn.f16.f32 %rs0, %f1;"), 0x3C02},
+                      Example{from_16("mov.f32 %f1, 0f477FF000;\n cvt.rn.f16.f32 %rs0, %f1;"), 0x7C00},
+                      Example{from_16("mov.f32 %f1, 0fFFC00000;\n cvt.rn.f16.f32 %rs0, %f1;"), 0x7FFF},
                       Example{"mov.b64 %rd0, {%r1, 5};\n mov.b64 {%r2, %r3}, %rd0;\n cvt.u64.u32 %rd0, %r3;", 5}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -131,6 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Example{from_float("rcp.rn.f32 %f0, 0f40400000;"), 0x3EAAAAAB},
                       Example{from_double("sqrt.rn.f64 %fd0, 0d4000000000000000;"), 0x3FF6A09E667F3BCD},
                       Example{from_float("div.rn.f32 %f0, 0f3F800000, 0f80000000;"), 0xFF800000},
+                      Example{from_float("min.f32 %f0, 0f00000000, 0f80000000;"), 0x80000000},
+                      Example{from_float("max.f32 %f0, 0f7FC00000, 0f3F800000;"), 0x3F800000},
                       Example{from_predicate("setp.lt.f32 %p0, 0f7FC00000, 0f3F800000;"), 0},
                       Example{from_predicate("setp.ltu.f32 %p0, 0f7FC00000, 0f3F800000;"), 1},
                       Example{from_predicate("setp.ne.f32 %p0, 0f7FC00000, 0f7FC00000;"), 0},

@@ -47,6 +47,12 @@ class TrackedMemory {
     return bytes_.data() + offset;
   }
 
+  // What was not written stays so: a structure has gaps.
+  void copy(std::size_t from, std::size_t to, std::size_t bytes) {
+    std::copy_n(bytes_.data() + from, bytes, bytes_.data() + to);
+    std::copy_n(written_.data() + from, bytes, written_.data() + to);
+  }
+
  private:
   std::string place(std::uint64_t offset, std::size_t bytes) const {
     return std::string(name_) + " memory [" + std::to_string(offset) + ", " + std::to_string(offset + bytes) + ")";

@@ -106,6 +106,28 @@ T shifted_right(T a, std::uint32_t by) {
 float arithmetic(float value) { return value != value ? std::bit_cast<float>(0x7FFFFFFFu) : value; }
 double arithmetic(double value) { return value != value ? std::bit_cast<double>(0x7FFFFFFFFFFFFFFFull) : value; }
 
+// The one that is a number, if one is; -0 is less than +0.
+template <class T>
+T lesser(T a, T b) {
+  if (a != a || b != b) return arithmetic(a != a ? b : a);
+  return a < b || (a == b && std::signbit(a)) ? a : b;
+}
+template <class T>
+T greater(T a, T b) {
+  if (a != a || b != b) return arithmetic(a != a ? b : a);
+  return a > b || (a == b && std::signbit(b)) ? a : b;
+}
+
+float from_half(std::uint16_t half) { return arithmetic(static_cast<float>(std::bit_cast<_Float16>(half))); }
+std::uint16_t to_half(float value) {
+  return value != value ? std::uint16_t{0x7FFF} : std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
+}
+
+std::uint64_t in_shared(std::uint64_t address) {
+  if ((address & kWindowMask) != kSharedWindow) throw Fault("an address that is not of shared memory");
+  return address & ~kWindowMask;
+}
+
 template <class To, class From>
 To truncated(From value) {
   if (value != value) return 0;
@@ -277,6 +299,8 @@ void add_floats(Table& table, const std::string& type) {
   table["div.rn." + type] = applied([](T a, T b) { return arithmetic(a / b); });
   table["rcp.rn." + type] = applied([](T a) { return arithmetic(T{1} / a); });
   table["sqrt.rn." + type] = applied([](T a) { return arithmetic(std::sqrt(a)); });
+  table["min." + type] = applied([](T a, T b) { return lesser(a, b); });
+  table["max." + type] = applied([](T a, T b) { return greater(a, b); });
   table["abs." + type] = applied([](Bits a) { return static_cast<Bits>(a & ~kSign); });
   table["neg." + type] = applied([](Bits a) { return static_cast<Bits>(a ^ kSign); });
 }
@@ -349,6 +373,9 @@ Table make_table() {
   add_conversions<std::uint64_t>(table, "u64");
   table["cvt.rn.f32.f64"] = applied([](double a) { return arithmetic(static_cast<float>(a)); });
   table["cvt.f64.f32"] = applied([](float a) { return arithmetic(static_cast<double>(a)); });
+  table["cvt.f32.f16"] = applied([](std::uint16_t a) { return from_half(a); });
+  table["cvt.rn.f16.f32"] = applied([](float a) { return to_half(a); });
+  table["cvta.to.shared.u64"] = applied([](std::uint64_t a) { return in_shared(a); });
   table["cvta.to.global.u64"] = applied([](std::uint64_t a) { return a; });
   table["cvta.shared.u64"] = applied([](std::uint64_t a) { return a | kSharedWindow; });
   table["cvta.local.u64"] = applied([](std::uint64_t a) { return a | kLocalWindow; });

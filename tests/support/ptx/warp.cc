@@ -184,9 +184,7 @@ void Warp::branch(std::size_t index, Mask taken, std::uint32_t target) {
 void Warp::copy(const std::vector<Copy>& copies, Mask lanes) {
   for (const Copy& each : copies) {
     for (Mask left = lanes; left != 0; left &= left - 1) {
-      TrackedMemory& memory = parameters_[static_cast<std::size_t>(std::countr_zero(left))];
-      std::memcpy(memory.at(each.to, each.from.bytes, true), memory.at(each.from.offset, each.from.bytes, false),
-                  each.from.bytes);
+      parameters_[static_cast<std::size_t>(std::countr_zero(left))].copy(each.from.offset, each.to, each.from.bytes);
     }
   }
 }

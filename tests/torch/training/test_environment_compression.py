@@ -96,7 +96,7 @@ def torchs_hook(model):
 
 
 def torchs_half_hook(model):
-    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 
 
 @pytest.mark.parametrize("prepare", [lambda model: None, static_graph, builtin_hook, torchs_hook, torchs_half_hook])

@@ -172,11 +172,13 @@ TEST_P(GatedCalls, a_result_that_is_on_its_way_when_the_group_fails_is_kept) {
   expect_success(2, [&](Communicator& comm) {
     if (comm.rank() == 1) {
       const std::vector<float> sent(kFew, 5.0F);
-      comm.send(sent.data(), kFew, DataType::float32, 0);
+      for (int messages = 0; messages < 2; ++messages) comm.send(sent.data(), kFew, DataType::float32, 0);
       return ended.wait();
     }
     const ProgramStream stream;
     const DeviceBuffer memory(kFew * sizeof(float));
+    comm.recv_async(memory.data(), kFew, DataType::float32, 1, {.stream = stream}).block(stream);  // tries the stream
+    fake::synchronize(stream.handle());
     fake::hold(stream.handle());
     const Work work = comm.recv_async(memory.data(), kFew, DataType::float32, 1, {.stream = stream});
     const auto streams = fake::library_streams();

@@ -70,8 +70,13 @@ inline void await_state(Communicator& comm, std::size_t index, const std::string
 // Tests over shared memory and TCP. Each ends with all of the driver's objects given back and no misuse.
 class DeviceCalls : public Transports {
  protected:
-  void SetUp() override { fake::set_delays(1, std::chrono::microseconds(500)); }
+  // Ranks are threads, so the device has all their streams: each with a queue of its own.
+  void SetUp() override {
+    fake::set_delays(1, std::chrono::microseconds(500));
+    fake::set_queues(fake::kMostQueues);
+  }
   void TearDown() override {
+    fake::set_queues(fake::queues_of_environment());
     EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{});
     EXPECT_EQ(fake::live_objects(), 0u);
   }

@@ -13,15 +13,9 @@ namespace {
 
 using fake::Hazard;
 
-// Ranks are threads, so the device has all their streams: each with a queue of its own, unless a test asks for fewer.
 class GatedCalls : public DeviceCalls {
  protected:
-  void SetUp() override {
-    DeviceCalls::SetUp();
-    fake::set_queues(fake::kMostQueues);
-  }
   void TearDown() override {
-    fake::set_queues(fake::queues_of_environment());
     for (const Hazard each : fake::kHazards) fake::set_hazard(each, false);
     DeviceCalls::TearDown();
   }

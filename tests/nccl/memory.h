@@ -48,7 +48,7 @@ class CurrentDevice {
 class Side {
  public:
   explicit Side(Where where, int device = 0)
-      : where_(where), device_(device), stream_(where == Where::host ? nullptr : fake::make_stream(device)) {}
+      : where_(where), device_(device), stream_(where == Where::host ? nullptr : own_stream(device)) {}
   // The device's calls may still use the buffers.
   ~Side() {
     if (stream_ != nullptr) fake::synchronize(stream_);
@@ -85,6 +85,12 @@ class Side {
   }
 
  private:
+  // Ranks are threads, so a device has all their streams: each with a queue of its own.
+  static CUstream_st* own_stream(int device) {
+    fake::set_queues(fake::kMostQueues);
+    return fake::make_stream(device);
+  }
+
   void* allocate(std::size_t bytes) {
     void* memory = nullptr;
     switch (where_) {

@@ -16,7 +16,9 @@ LAUNCHERS = re.compile("QCCL_|FAKE_CUDA|RANK|WORLD_SIZE|MASTER_|LOCAL_|OMPI_|PMI
 
 
 def environment(**variables: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)} | variables
+    """Ranks are threads, so a device has all their streams: each with a queue of its own."""
+    kept = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
+    return kept | {"CUDA_DEVICE_MAX_CONNECTIONS": "32"} | variables
 
 
 def run(*command: object, **variables: str) -> subprocess.CompletedProcess:

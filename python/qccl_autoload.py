@@ -5,7 +5,9 @@ name is first used, "torch.distributed.backends"). Kept apart from the package s
 loads QCCL's extension nor fails with it.
 """
 
+import functools
 import os
+import sys
 from typing import Any
 
 REPLACEABLE = ("gloo", "mpi", "nccl")
@@ -25,9 +27,9 @@ def register() -> None:
 def replace(names: str) -> None:
     """From now on torch.distributed takes QCCL where a program asks for one of these backends ("gloo", "gloo,mpi").
 
-    A program that asks for no backend gets QCCL where torch would have taken one of them. Only the name is resolved
-    differently: dist.get_backend() answers "qccl", and torch's own gloo stays for torch's internal use. ValueError for
-    a name other than gloo, mpi or nccl.
+    A program that asks for no backend gets QCCL where torch would have taken one of them. dist.get_backend() answers
+    as it would without QCCL, because programs decide by it; torch's own gloo stays for torch's internal use. ValueError
+    for a name other than gloo, mpi or nccl.
     """
     import torch.distributed as dist
 
@@ -37,14 +39,14 @@ def replace(names: str) -> None:
             f"QCCL_REPLACE={names}: {', '.join(unknown)} cannot be replaced, only {', '.join(REPLACEABLE)}"
         )
     original = getattr(dist.Backend.__new__, "original", dist.Backend.__new__)
+    _answer_what_was_asked()
 
     def resolve_one(name: str) -> str:
         if name in replaced and name == "mpi":
             _export_launcher_variables()
         return "qccl" if name in replaced else name
 
-    def resolve(cls: Any, name: str) -> Any:
-        value = original(cls, name)
+    def resolve_all(value: str) -> str:
         if value == dist.Backend.UNDEFINED:
             return resolve_one(_default_backend()) if _default_backend() in replaced else value
         if ":" not in value:
@@ -52,8 +54,45 @@ def replace(names: str) -> None:
         pairs = [pair.partition(":") for pair in value.split(",")]  # "cpu:gloo,cuda:nccl"
         return ",".join(f"{device}:{resolve_one(backend)}" for device, _, backend in pairs)
 
+    def resolve(cls: Any, name: str) -> Any:
+        if isinstance(name, _Replacement):
+            return name
+        value = original(cls, name)
+        resolved = resolve_all(value)
+        return value if resolved == value else _Replacement(resolved, value)
+
     resolve.original = original  # type: ignore[attr-defined]
     dist.Backend.__new__ = resolve  # type: ignore[method-assign]
+
+
+class _Replacement(str):
+    """The name of the backend in the place of the one that a program asked for. torch keeps it with the group."""
+
+    def __new__(cls, name: str, asked: str) -> "_Replacement":
+        made = super().__new__(cls, name)
+        made.asked = asked
+        return made
+
+    asked: str
+
+
+def _answer_what_was_asked() -> None:
+    """Makes dist.get_backend() answer with the name that the program asked for, in all modules that imported it."""
+    import torch.distributed as dist
+
+    original = dist.get_backend
+    if hasattr(original, "original"):
+        return
+
+    @functools.wraps(original)
+    def get_backend(group: Any = None) -> Any:
+        name = original(group)
+        return getattr(name, "asked", name)
+
+    get_backend.original = original  # type: ignore[attr-defined]
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get("get_backend") is original:
+            module.get_backend = get_backend  # type: ignore[attr-defined]
 
 
 def _default_backend() -> str:

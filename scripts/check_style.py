@@ -32,7 +32,7 @@ COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "p
 # interfaces their size, the others are a driver's state and one pass over a text.
 LARGE_CLASSES = {
     "include/qccl/communicator.h Communicator": 99,
-    "bindings/torch/backend/backend.h Backend": 97,
+    "bindings/torch/backend/backend.h Backend": 101,
     "bindings/torch/backend/reconfigurable.h Reconfigurable": 65,
     "bindings/torch/work/work.h CollectiveWork": 38,
     "tests/support/fake_cuda/fake_driver.h FakeDriver": 33,

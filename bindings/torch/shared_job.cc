@@ -142,7 +142,7 @@ std::shared_ptr<Store> meeting_store(c10::intrusive_ptr<c10d::Store> store) {
 
 SharedJob::SharedJob(const GroupSpec& spec) : SharedJob(start(spec), spec) {
   // Not an option of init(), because later groups must not inherit it.
-  if (spec.compression) communicator_.set_compression(*spec.compression);
+  if (spec.settings.compression) communicator_.set_compression(*spec.settings.compression);
 }
 
 SharedJob::SharedJob(Communicator grown, const GroupSpec& spec)
@@ -184,7 +184,7 @@ Communicator SharedJob::subgroup(const GroupSpec& spec) {
     use = ++uses_of_name_[spec.name];
   }
   Communicator group = communicator_.subgroup(ranks, spec.name + "#" + std::to_string(use));
-  if (spec.compression) group.set_compression(*spec.compression);
+  if (spec.settings.compression) group.set_compression(*spec.settings.compression);
   if (spec.timeout) group.set_timeout(*spec.timeout);
   add_group(group);
   return group;
@@ -204,6 +204,11 @@ bool SharedJob::accepts(const GroupSpec& spec) {
   return accepts_groups_ && std::ranges::all_of(spec.global_ranks, [this](std::int64_t rank) {
            return std::ranges::find(global_ranks_, rank) != global_ranks_.end();
          });
+}
+
+std::optional<Traffic> SharedJob::traffic() {
+  const std::lock_guard lock(mutex_);
+  return groups_.empty() ? std::nullopt : std::optional(groups_.front().traffic());
 }
 
 void SharedJob::accept_no_more_groups() {

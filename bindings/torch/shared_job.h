@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "group_options.h"
 #include "open_windows.h"
 #include "qccl/communicator.h"
 #include "work/completion_pool.h"
@@ -29,13 +30,11 @@ struct GroupSpec {
   std::string name{};
   std::optional<std::chrono::milliseconds> timeout{};
   std::optional<std::chrono::milliseconds> init_timeout{};  // default: the timeout
-  std::optional<Compression> compression{};
-  bool error_feedback = false;                          // for all compressed reductions
-  std::optional<Compression> all_gather_compression{};  // for floating point tensors
-  bool may_gate = false;                                // streams may wait for calls on a device
-  std::string trace_dump{};                             // where a new job writes failures (OperationTrace::dump_to)
-  bool alone = false;                                   // no later group shares a new job
-  std::function<void()> check_interrupt{};              // throws if a signal is to end the start of a new job
+  GroupSettings settings{};
+  bool may_gate = false;                    // streams may wait for calls on a device
+  std::string trace_dump{};                 // where a new job writes failures (OperationTrace::dump_to)
+  bool alone = false;                       // no later group shares a new job
+  std::function<void()> check_interrupt{};  // throws if a signal is to end the start of a new job
 };
 
 // A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
@@ -67,6 +66,9 @@ class SharedJob {
   OpenWindows& windows() { return windows_; }
   // Whether the group can be made here: the job is of its store and rank, has all its ranks, and accepts groups.
   bool accepts(const GroupSpec& spec);
+
+  // This rank's counters; empty once all groups are closed.
+  std::optional<Traffic> traffic();
 
   // For the end of the group that made this job. It ends at the same point of the program on every rank, so ranks agree
   // on which groups share a job.

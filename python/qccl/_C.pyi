@@ -1,8 +1,23 @@
+from datetime import timedelta
 from typing import Any, overload
 
 import torch
+from torch._C._distributed_c10d import Backend
 
 _Rows = dict[str, dict[int, dict[str, Any]]]
+
+class Options(Backend.Options):
+    def __init__(
+        self,
+        compression: str | None = None,
+        timeout: timedelta | None = None,
+        error_feedback: bool = False,
+        all_gather_compression: str | None = None,
+    ) -> None: ...
+    compression: str | None
+    error_feedback: bool
+    all_gather_compression: str | None
+    timeout: timedelta | None
 
 class GroupSpec:
     def __init__(
@@ -13,9 +28,7 @@ class GroupSpec:
         global_ranks: list[int],
         name: str,
         timeout_ms: int | None,
-        compression: str | None,
-        error_feedback: bool,
-        all_gather_compression: str | None,
+        options: Options,
         may_gate: bool,
         trace_dump: str,
     ) -> None: ...
@@ -118,6 +131,8 @@ class Grown:
     @property
     def rank(self) -> int: ...
     @property
+    def compression(self) -> str: ...
+    @property
     def size(self) -> int: ...
     @property
     def door(self) -> str: ...
@@ -138,7 +153,8 @@ def compressed_allreduce(
     backend: Any, buffer: torch.Tensor, worker_error: torch.Tensor, server_error: torch.Tensor
 ) -> None: ...
 def empty(backend: Any, size: list[int], dtype: torch.dtype) -> torch.Tensor: ...
-def traffic(backend: Any) -> dict[str, int]: ...
+def traffic(backend: Any) -> tuple[int, int, int]: ...
+def traffic_of_process() -> list[tuple[int, int, int]]: ...
 def describe(backend: Any) -> str: ...
 def job_facts(backend: Any) -> tuple[int, int, str]: ...
 def trace(backend: Any) -> str: ...

@@ -11,45 +11,8 @@ import torch
 import torch.distributed as dist
 
 from . import _C
+from ._C import Options as Options
 from ._feedback import ErrorFeedback
-
-
-class Options:
-    """Settings of a process group, for the `pg_options` of init_process_group() and new_group().
-
-    compression: how the group's reductions are sent: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"
-        (keys may be left out). None uses the environment variable QCCL_COMPRESSION; without it, no compression.
-        All ranks must give the same.
-    error_feedback: adds the compression error of a tensor to the next tensor at the same address. DDP's gradient
-        buckets keep their address (qccl.ddp keeps the error by parameter instead). Costs a float32 for each reduced
-        element. It can't be checkpointed: a restarted program loses it. All ranks must give the same.
-    all_gather_compression: how all_gathers of floating point tensors of at least 64 KiB per rank are sent, for example
-        FSDP's parameters; all ranks then compute with the decoded values. None sends them uncompressed.
-    timeout: of each operation; overrides the `timeout` of init_process_group() and new_group().
-
-    Raises ValueError, listing the valid values, for an unknown compression, and TypeError for a timeout that is not a
-    timedelta.
-    """
-
-    def __init__(
-        self,
-        compression: str | None = None,
-        timeout: timedelta | None = None,
-        error_feedback: bool = False,
-        all_gather_compression: str | None = None,
-    ) -> None:
-        if timeout is not None and not isinstance(timeout, timedelta):
-            raise TypeError(f"timeout must be a datetime.timedelta, got {timeout!r}")
-        self.compression = _checked(compression)
-        self.error_feedback = error_feedback
-        self.all_gather_compression = _checked(all_gather_compression)
-        self.timeout = timeout
-
-    def __repr__(self) -> str:
-        return (
-            f"qccl.Options(compression={self.compression!r}, timeout={self.timeout!r}, "
-            f"error_feedback={self.error_feedback!r}, all_gather_compression={self.all_gather_compression!r})"
-        )
 
 
 class Policy:
@@ -135,12 +98,16 @@ def set_compression(group: dist.ProcessGroup | None, compression: str) -> None:
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
-    """This rank's counters; None means the default group's.
+    """This rank's counters; None means those of all groups of this process that are open, also where the default group
+    is another backend's.
 
-    Raises ValueError if this rank is not in the group or the group is not qccl's, DistBackendError once the group is
-    closed.
+    Raises ValueError if this rank is not in the group, the group is not qccl's, or the process has no group of qccl's;
+    DistBackendError once the group is closed.
     """
-    return Traffic(**_C.traffic(backend_of(group)))
+    counters = _C.traffic_of_process() if group is None else [_C.traffic(backend_of(group))]
+    if not counters:
+        raise ValueError("this process has no open process group of the qccl backend")
+    return Traffic(*map(sum, zip(*counters, strict=True)))
 
 
 def empty(
@@ -235,10 +202,6 @@ def monitored_barrier(
         return
     limit = {} if timeout is None else {"timeout": timeout}
     barrier_group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
-
-
-def _checked(compression: str | None) -> str | None:
-    return None if compression is None else _C.check_compression(compression)
 
 
 def backend_of(group: dist.ProcessGroup | None) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from torch._C._distributed_c10d import Backend as C10dBackend
 from torch.distributed.constants import default_pg_timeout
 
 from . import _C, _start
@@ -29,9 +30,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         global_ranks=list(backend_options.global_ranks_in_group) or list(range(backend_options.group_size)),
         name=backend_options.group_id,
         timeout_ms=None if timeout is None else max(1, round(timeout.total_seconds() * 1000)),
-        compression=options.compression,
-        error_feedback=options.error_feedback,
-        all_gather_compression=options.all_gather_compression,
+        options=options,
         may_gate=os.environ.get("QCCL_STREAM_ORDER") == "gate",
         trace_dump=_start.trace_dump(),
     )
@@ -82,11 +81,14 @@ def given(grown: Any) -> Iterator[None]:
 
 
 def _options_from(pg_options: Any) -> Options:
+    """Options of another backend, which a mesh or a program of QCCL_REPLACE may give, choose nothing here."""
+    if isinstance(pg_options, Options):
+        return pg_options
     if pg_options is None:
         return Options()
-    if not isinstance(pg_options, Options):
-        raise TypeError(f"pg_options of the qccl backend must be qccl.Options, got {type(pg_options).__name__}")
-    return pg_options
+    if isinstance(pg_options, C10dBackend.Options):
+        return Options(timeout=pg_options._timeout if pg_options.backend == "qccl" else None)
+    raise TypeError(f"pg_options of the qccl backend must be qccl.Options, got {type(pg_options).__name__}")
 
 
 def _chosen(timeout: timedelta) -> timedelta | None:

@@ -1,5 +1,6 @@
 """Jobs that grow: processes that come later join the default process group (docs/growing.md)."""
 
+import copy
 import os
 import socket
 from datetime import timedelta
@@ -52,7 +53,8 @@ def grow(
     if grown is None:
         assert dist.group.WORLD is not None
         return dist.group.WORLD
-    name, options = dist.get_backend(), _backend.default_options()
+    name, options = dist.get_backend(), copy.copy(_backend.default_options())
+    options.compression = backend.options.compression  # as set_compression() may have left it
     dist.destroy_process_group()
     return _begin(grown, name, options)
 
@@ -103,21 +105,23 @@ def _as_ranks_see(store: c10d.Store, backend: str) -> c10d.Store:
 
 
 def _begin(grown: Any, backend: str, pg_options: Options | None) -> dist.ProcessGroup:
-    """The default process group of a grown group."""
+    """The default process group of a grown group. Whether the program chose its compression, rank 0 knows."""
+    options = copy.copy(pg_options) if pg_options is not None else Options()
+    store, is_chosen = _store_of(grown, options.compression is not None)
+    options.compression = grown.compression if is_chosen else None
     with _backend.given(grown):
-        dist.init_process_group(
-            backend, store=_store_of(grown), rank=grown.rank, world_size=grown.size, pg_options=pg_options
-        )
+        dist.init_process_group(backend, store=store, rank=grown.rank, world_size=grown.size, pg_options=options)
     assert dist.group.WORLD is not None
     return dist.group.WORLD
 
 
-def _store_of(grown: Any) -> Any:
-    """A store that rank 0 serves: those that the ranks began with may have ended, and newcomers do not know them."""
+def _store_of(grown: Any, is_chosen: bool) -> tuple[Any, bool]:
+    """A store that rank 0 serves: those that the ranks began with may have ended, and newcomers do not know them. And
+    rank 0's flag."""
     if grown.rank == 0:
         host = grown.door.split(",")[0].rpartition(":")[0].strip("[]") or socket.gethostname()
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-        grown.share(f"{host} {store.port}")
-        return store
-    host, _, port = grown.share("").rpartition(" ")
-    return dist.TCPStore(host, int(port), is_master=False)  # type: ignore[attr-defined]
+        grown.share(f"{host} {store.port} {is_chosen:d}")
+        return store, is_chosen
+    host, port, flag = grown.share("").rsplit(" ", 2)
+    return dist.TCPStore(host, int(port), is_master=False), flag == "1"  # type: ignore[attr-defined]

@@ -11,8 +11,8 @@ namespace {
 // How long a destroyed group waits for operations that its peers do not finish.
 constexpr std::chrono::seconds kShutdownLimit{10};
 
-c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec, const Communicator& group) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("qccl", group.timeout());
+c10::intrusive_ptr<GroupOptions> options_of(const GroupSpec& spec, const Communicator& group) {
+  auto options = c10::make_intrusive<GroupOptions>(spec.settings, group.timeout());
   options->group_name = spec.name;
   options->global_ranks_in_group.assign(spec.global_ranks.begin(), spec.global_ranks.end());
   return options;
@@ -102,8 +102,8 @@ Backend::Backend(std::shared_ptr<SharedJob> job, Communicator group, const Group
     : c10d::Backend(spec.rank, spec.size),
       job_(std::move(job)),
       root_(root),
-      keeps_feedback_(spec.error_feedback),
-      all_gather_compression_(spec.all_gather_compression),
+      keeps_feedback_(spec.settings.error_feedback),
+      all_gather_compression_(spec.settings.all_gather_compression),
       options_(options_of(spec, group)),
       group_(std::move(group)),
       groups_(job_, group_, spec),
@@ -126,8 +126,11 @@ void Backend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void Backend::set_compression(const Compression& compression) {
+  options_->settings.compression = compression;
   with_torch_errors([&] { groups_.set_compression(compression); });
 }
+
+GroupSettings Backend::settings() const { return {groups_.compression(), keeps_feedback_, all_gather_compression_}; }
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
   if (is_served(device)) open_device(group_, DeviceStream{std::max<int>(device.index(), 0)});
@@ -160,16 +163,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  .rank = static_cast<int>(own - ranks.begin()),
                  .size = static_cast<int>(ranks.size()),
                  .name = options ? options->group_name : options_->group_name + "/split",
-                 .compression = groups_.compression(),
-                 .error_feedback = keeps_feedback_,
-                 .all_gather_compression = all_gather_compression_,
+                 .settings = settings_in(options, settings()),
                  .may_gate = share_->may_gate};
   for (const int rank : ranks) {
     require(rank >= 0 && rank < getSize(), "split", "rank ", rank, " is no rank of a group of ", getSize());
     spec.global_ranks.push_back(
         static_cast<std::int64_t>(options_->global_ranks_in_group.at(static_cast<std::size_t>(rank))));
   }
-  if (options) spec.timeout = options->timeout;
+  if (options) spec.timeout = chosen_timeout(*options);
   return with_torch_errors([&] { return make_group(job_, spec); });
 }
 
@@ -180,10 +181,11 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
                  .rank = rank,
                  .size = size,
                  .name = options ? options->group_name : "merged",
+                 .settings = settings_in(options, {}),
                  .may_gate = share_->may_gate};
   spec.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
-  if (options) spec.timeout = options->timeout;
+  if (options) spec.timeout = chosen_timeout(*options);
   return with_torch_errors([&] { return make_job(spec); });
 }
 

@@ -7,6 +7,7 @@
 // backend.cc has the code that all calls share; reductions, data movement and messages have a file each.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <list>
 #include <map>
@@ -83,7 +84,8 @@ class Backend final : public c10d::Backend {
   void set_compression(const Compression& compression);
 
   const std::string getBackendName() const override { return "qccl"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  // A copy: before torch 2.15 c10d changes it to make a part of the group.
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_->clone(); }
   void setTimeout(std::chrono::milliseconds timeout) override;
   // More time for the calls to come, until the first of them has ended. Those of them that set a timeout have it too.
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) QCCL_OVERRIDE_2_14 {
@@ -226,6 +228,9 @@ class Backend final : public c10d::Backend {
     return call;
   }
 
+  GroupSettings settings() const;
+  void keep_exact_unless_gradients(Collective collective, std::size_t count, DataType type, CallOptions& options);
+  void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op, TorchCall& call);
   WorkPointer estimate(const TorchCall& call);
   WorkList unfinished_works();
   bool finish_operations(std::chrono::milliseconds limit);
@@ -240,13 +245,14 @@ class Backend final : public c10d::Backend {
   const bool root_;
   const bool keeps_feedback_;
   const std::optional<Compression> all_gather_compression_;
-  const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<GroupOptions> options_;
   Communicator group_;
   CallbackGroups groups_;
   const std::shared_ptr<WorkShare> share_;
   std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
   std::atomic<int> monitored_barriers_ = 0;
-  std::optional<Survivors> survivors_;  // of shrink_to_living(); one thread at a time
+  std::array<std::atomic<bool>, 2> logged_sums_{};  // of gradients and others, of QCCL_COMPRESSION
+  std::optional<Survivors> survivors_;              // of shrink_to_living(); one thread at a time
 
   // Held while a collective is numbered and posted, so that numbers follow the order of posting. It stays held while
   // posting waits for room among the calls in flight.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "gradients.h"
 #include "torch_release.h"
 
 namespace qccl::torch_binding {
@@ -16,17 +17,24 @@ void refuse_sparse(const CompressedPart& part) {
                   "qccl: all_reduce: sparse tensors are never compressed: leave compression and error_feedback out");
 }
 
-void add_reduce_scatter(int rank, const at::Tensor& output, const Backend::Tensors& inputs, const c10d::ReduceOp& op,
-                        TorchCall& call) {
-  CallOptions options = call.options;
-  const Elements elements = reduction_of(output, op, "reduce_scatter", options);
-  const auto [source, target] =
-      call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(rank) * output.nbytes());
-  call.post(&Communicator::reduce_scatter_async,
-            {source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(target)}, elements.type, options);
-}
+bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
 }  // namespace
+
+// Where the program has chosen no compression, the environment's is for gradients: all other sums stay as they are.
+void Backend::keep_exact_unless_gradients(Collective collective, std::size_t count, DataType type,
+                                          CallOptions& options) {
+  if (options.compression || groups_.compression() || !is_sum(options.op) || group_.compression().is_none()) return;
+  const SumCaller caller = find_sum_caller();
+  if (getRank() == 0 && !logged_sums_[caller.sums_gradients ? 0 : 1]) {
+    const Compression compression =
+        with_torch_errors([&] { return group_.effective_compression(collective, count, type, options); });
+    if (!compression.is_none() && !logged_sums_[caller.sums_gradients ? 0 : 1].exchange(true)) {
+      log_sums(options_->group_name, compression, caller);
+    }
+  }
+  if (!caller.sums_gradients) options.compression = none();
+}
 
 ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
   const auto found = std::find_if(items_.begin(), items_.end(),
@@ -56,6 +64,7 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
   options.error_feedback = part.feedback;
   options.keep_input = part.keep_input;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
+  keep_exact_unless_gradients(Collective::all_reduce, elements.count_in(part.tensor), elements.type, options);
   const at::Tensor memory = call.memory.update(part.tensor);
   options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
   if (!options.error_feedback.is_none()) call.is_gated = false;  // the next call with it is to be made after this one
@@ -107,11 +116,23 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
   TorchCall call = make_call(c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", call.options);
   call.options.root = static_cast<int>(options.rootRank);
+  keep_exact_unless_gradients(Collective::reduce, elements.count_in(tensor), elements.type, call.options);
   const at::Tensor memory = root ? call.memory.update(tensor) : call.memory.read(tensors);
   void* const target = root ? memory.mutable_data_ptr() : nullptr;
   call.post(&Communicator::reduce_async, {memory.const_data_ptr(), target, elements.count_in(memory)}, elements.type,
             call.options);
   return start(std::move(call));
+}
+
+void Backend::add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op,
+                                 TorchCall& call) {
+  CallOptions options = call.options;
+  const Elements elements = reduction_of(output, op, "reduce_scatter", options);
+  keep_exact_unless_gradients(Collective::reduce_scatter, elements.count_in(output), elements.type, options);
+  const auto [source, target] =
+      call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(getRank()) * output.nbytes());
+  call.post(&Communicator::reduce_scatter_async,
+            {source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(target)}, elements.type, options);
 }
 
 Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -125,9 +146,10 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inpu
   const Elements elements = reduction_of(output, options.reduceOp, "reduce_scatter", call.options);
   const std::vector<std::size_t> counts = counts_of(list, elements);
   if (all_equal(counts)) {
-    add_reduce_scatter(getRank(), output, list, options.reduceOp, call);
+    add_reduce_scatter(output, list, options.reduceOp, call);
     return start(std::move(call));
   }
+  keep_exact_unless_gradients(Collective::reduce_scatter, elements.count_in(output), elements.type, call.options);
   const std::size_t offset = bytes_of(std::span(list).first(static_cast<std::size_t>(getRank())));
   const auto [source, target] = call.memory.read_and_write(list, outputs, offset);
   call.posts.push_back(
@@ -151,7 +173,7 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "reduce_scatter");
     check_parts(*this, inputs[i], outputs[i], "reduce_scatter");
-    add_reduce_scatter(getRank(), outputs[i], {inputs[i]}, options.reduceOp, call);
+    add_reduce_scatter(outputs[i], {inputs[i]}, options.reduceOp, call);
   }
   return start(std::move(call));
 }
@@ -182,7 +204,7 @@ Backend::WorkPointer Backend::reduce_scatter_part(const CompressedPart& input, c
   TorchCall call = make_call(c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", {input.tensor}, {{output}}, options);
   call.options.compression = input.compression;
   call.options.error_feedback = input.feedback;
-  add_reduce_scatter(getRank(), output, {input.tensor}, op, call);
+  add_reduce_scatter(output, {input.tensor}, op, call);
   return start(std::move(call));
 }
 

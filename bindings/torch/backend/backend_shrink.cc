@@ -41,14 +41,13 @@ std::vector<int> Backend::shrink_to_living(const ShrinkOptions& options) {
 }
 
 c10::intrusive_ptr<Backend> Backend::successor(const c10::intrusive_ptr<Options>& options) {
-  const auto [living, members] = std::exchange(survivors_, std::nullopt).value();
+  auto [living, members] = std::exchange(survivors_, std::nullopt).value();
   GroupSpec spec{.rank = living.rank(),
                  .size = living.size(),
                  .name = living.name(),
-                 .compression = groups_.compression(),
-                 .error_feedback = keeps_feedback_,
-                 .all_gather_compression = all_gather_compression_,
+                 .settings = settings_in(options, settings()),
                  .may_gate = share_->may_gate};
+  if (spec.settings.compression) living.set_compression(*spec.settings.compression);
   for (const int member : members) {
     // torch numbers the ranks of a default group anew.
     const auto global = options_->global_ranks_in_group.at(static_cast<std::size_t>(member));
@@ -63,7 +62,9 @@ c10::intrusive_ptr<Backend> Backend::successor(const c10::intrusive_ptr<Options>
     job->add_group(living);
   }
   auto backend = c10::make_intrusive<Backend>(job, living, spec, root_);
-  if (options) backend->setTimeout(options->timeout);
+  if (options) {
+    if (const auto timeout = chosen_timeout(*options)) backend->setTimeout(*timeout);
+  }
   return backend;
 }
 

@@ -23,7 +23,10 @@ namespace qccl::torch_binding {
 class CallbackGroups {
  public:
   CallbackGroups(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec)
-      : job_(std::move(job)), group_(std::move(group)), compression_(spec.compression), timeout_(spec.timeout) {}
+      : job_(std::move(job)),
+        group_(std::move(group)),
+        compression_(spec.settings.compression),
+        timeout_(spec.timeout) {}
 
   // Returns the group, or its twin for the calls of callbacks. The first call for a sequence makes the twin, collective
   // over the ranks.

@@ -11,8 +11,8 @@
 namespace qccl::torch_binding {
 namespace {
 
-c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("qccl", spec.timeout.value_or(kBackendDefaultTimeout));
+c10::intrusive_ptr<GroupOptions> options_of(const GroupSpec& spec) {
+  auto options = c10::make_intrusive<GroupOptions>(spec.settings, spec.timeout.value_or(kBackendDefaultTimeout));
   options->group_name = spec.name;
   options->global_ranks_in_group.assign(spec.global_ranks.begin(), spec.global_ranks.end());
   options->enable_reconfigure = true;
@@ -66,7 +66,7 @@ c10::intrusive_ptr<c10d::Work> Reconfigurable::reconfigure(const c10d::Reconfigu
   spec.global_ranks.resize(ranks.size());
   spec.alone = true;  // torch's numbers of ranks are not this group's
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
-  if (options_->timeout != kBackendDefaultTimeout) spec.timeout = options_->timeout;
+  if (const auto timeout = chosen_timeout(*options_)) spec.timeout = timeout;
   spec.init_timeout = options.timeout ? options.timeout : spec.timeout;
   auto group = with_torch_errors([&] { return GroupPointer::element_type::make_job(spec); });
 #if QCCL_TORCH_HAS_HOOKS

@@ -161,7 +161,7 @@ class Reconfigurable final : public c10d::Backend {
 
   const GroupSpec spec_;  // of every group, but for store, ranks and timeout
   const std::string handle_;
-  const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<GroupOptions> options_;
   const std::shared_ptr<GroupHooks> hooks_ = std::make_shared<GroupHooks>();
   std::set<std::int64_t> used_;  // uuids
   mutable std::mutex mutex_;     // guards the member below

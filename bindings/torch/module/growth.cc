@@ -54,7 +54,6 @@ Grown join(const std::string& doors, OptionalMs timeout_ms, const c10::intrusive
 }
 
 BackendPointer make_grown_backend(const Grown& grown, GroupSpec spec) {
-  spec.compression = grown.group.compression();
   spec.timeout = grown.group.timeout();
   return Backend::make_grown(grown.group, spec);
 }
@@ -67,6 +66,7 @@ void bind_growth(py::module_& module) {
       .def_property_readonly("rank", [](const Grown& grown) { return grown.group.rank(); })
       .def_property_readonly("size", [](const Grown& grown) { return grown.group.size(); })
       .def_property_readonly("door", [](const Grown& grown) { return grown.group.door(); })
+      .def_property_readonly("compression", [](const Grown& grown) { return grown.group.compression().to_string(); })
       .def("share", &Grown::share, Released());
   module.def("grow", &grow, Released());
   module.def("join", &join, Released());

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/reconfigurable.h"
@@ -23,13 +24,14 @@ namespace qccl::torch_binding {
 
 // Each adds its functions and classes to the module: the communication log of all jobs of the process, the shape of a
 // mesh (qccl/mesh.h), pipelines (qccl/pipeline.h), groups that go on after a failure and estimates of time, jobs that
-// grow, and the outer loop (qccl/outer.h).
+// grow, the outer loop (qccl/outer.h), and qccl.Options.
 void bind_log(py::module_& module);
 void bind_mesh(py::module_& module);
 void bind_pipeline(py::module_& module);
 void bind_failures(py::module_& module);
 void bind_growth(py::module_& module);
 void bind_outer(py::module_& module);
+void bind_options(py::module_& module);
 
 namespace {
 
@@ -43,24 +45,18 @@ void check_signals() {
 
 GroupSpec make_spec(const py::kwargs& fields) {
   const auto take = [&]<class T>(const char* key, T& field) { field = fields[key].cast<T>(); };
-  const auto compression = [&](const char* key) -> std::optional<Compression> {
-    const auto text = fields[key].cast<std::optional<std::string>>();
-    return text ? std::optional(Compression::parse(*text)) : std::nullopt;
-  };
   GroupSpec spec;
   take("store", spec.store);
   take("rank", spec.rank);
   take("global_ranks", spec.global_ranks);
   take("name", spec.name);
-  take("error_feedback", spec.error_feedback);
   take("may_gate", spec.may_gate);
   take("trace_dump", spec.trace_dump);
   spec.size = static_cast<int>(spec.global_ranks.size());
   if (const auto ms = fields["timeout_ms"].cast<std::optional<std::int64_t>>()) {
     spec.timeout = std::chrono::milliseconds(*ms);
   }
-  spec.compression = compression("compression");
-  spec.all_gather_compression = compression("all_gather_compression");
+  spec.settings = fields["options"].cast<const GroupOptions&>().settings;
   spec.check_interrupt = check_signals;
   return spec;
 }
@@ -75,17 +71,22 @@ void set_compression(const BackendPointer& backend, const std::string& spec) {
   own(backend).set_compression(Compression::parse(spec));
 }
 
-py::dict traffic(const BackendPointer& backend) {
-  Traffic counters;
-  {
-    const py::gil_scoped_release released;
-    counters = own(backend).communicator().traffic();
+// The three counters of qccl.Traffic.
+using Counters = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+
+Counters counters_of(const Traffic& traffic) {
+  return {traffic.payload_bytes_sent, traffic.header_bytes_sent, traffic.shared_bytes_sent};
+}
+
+Counters traffic(const BackendPointer& backend) { return counters_of(own(backend).communicator().traffic()); }
+
+// Of each job with an open group.
+std::vector<Counters> traffic_of_process() {
+  std::vector<Counters> found;
+  for (const auto& job : JobRegistry::instance().all()) {
+    if (const auto traffic = job->traffic()) found.push_back(counters_of(*traffic));
   }
-  py::dict result;
-  result["payload_bytes_sent"] = counters.payload_bytes_sent;
-  result["header_bytes_sent"] = counters.header_bytes_sent;
-  result["shared_bytes_sent"] = counters.shared_bytes_sent;
-  return result;
+  return found;
 }
 
 std::string choose(const Policy& policy, const std::string& name, const at::Tensor& tensor, std::uint64_t step) {
@@ -214,19 +215,26 @@ Backend& own(const BackendPointer& backend) {
   C10_THROW_ERROR(ValueError, "not a process group of the qccl backend but of " + backend->getBackendName());
 }
 
+// The library's errors as torch's exceptions.
+void translate(std::exception_ptr exception) {
+  try {
+    std::rethrow_exception(std::move(exception));
+  } catch (const qccl::Error& error) {
+    torch::translate_exception_to_python(to_torch(error.info()));
+  }
+}
+
 }  // namespace qccl::torch_binding
 
 PYBIND11_MODULE(_C, module) {
   using namespace qccl::torch_binding;
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::register_local_exception_translator([](std::exception_ptr exception) {
-    try {
-      std::rethrow_exception(std::move(exception));
-    } catch (const qccl::Error& error) {
-      torch::translate_exception_to_python(to_torch(error.info()));
-    }
-  });
+  py::register_local_exception_translator(&translate);
+  bind_options(module);
   py::class_<GroupSpec>(module, "GroupSpec").def(py::init(&make_spec));
+  // torch 2.13's Backend has no options, which dist.split_group() copies.
+  py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module, "Backend")
+      .def_property_readonly("options", &Backend::getBackendOptions);
   py::class_<OrderedFuture, torch::jit::PythonFutureWrapper, std::shared_ptr<OrderedFuture>>(module, "Future")
       .def("then", &OrderedFuture::then)
       .def("add_done_callback", &OrderedFuture::add_done_callback)
@@ -269,7 +277,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("hook_future", &hook_future, py::arg("work"), py::arg("share_work"), py::arg("share"), Released());
   module.def("compressed_allreduce", &compressed_allreduce, Released());
   module.def("empty", &empty, Released());
-  module.def("traffic", &traffic);
+  module.def("traffic", &traffic, Released());
+  module.def("traffic_of_process", &traffic_of_process, Released());
   module.def("describe", &describe, Released());
   module.def("job_facts", &job_facts, Released());
   module.def(

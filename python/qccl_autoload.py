@@ -66,7 +66,7 @@ def replace(names: str) -> None:
 
 
 class _Replacement(str):
-    """The name of the backend in the place of the one that a program asked for. torch keeps it with the group."""
+    """The name of the backend in place of the one that a program asked for; torch keeps it with the group."""
 
     def __new__(cls, name: str, asked: str) -> "_Replacement":
         made = super().__new__(cls, name)
@@ -77,7 +77,7 @@ class _Replacement(str):
 
 
 def _answer_what_was_asked() -> None:
-    """Makes dist.get_backend() answer with the name that the program asked for, in all modules that imported it."""
+    """Makes dist.get_backend() answer with what the program asked for, in all modules that have imported it."""
     import torch.distributed as dist
 
     original = dist.get_backend

@@ -1,21 +1,34 @@
-// Tells sums of gradients, which the environment's compression is for, from all other sums (python/qccl/_gradients.py).
+// The sums of a group whose program has chosen no compression: that of the environment is for gradients only, which
+// python/qccl/_gradients.py tells from all other sums.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <string>
 
-#include "qccl/compression.h"
+#include "qccl/communicator.h"
 
 namespace qccl::torch_binding {
 
-struct SumCaller {
-  bool sums_gradients;
-  std::string name;  // "torch.nn.parallel.distributed"
+// Thread-safe.
+class EnvironmentSums {
+ public:
+  // `name` is the group's in the log.
+  EnvironmentSums(Communicator group, std::string name, bool applies)
+      : group_(std::move(group)), name_(std::move(name)), applies_(applies) {}
+
+  // The program has chosen a compression.
+  void end() { applies_ = false; }
+
+  // Turns compression off for the call, unless it has chosen its own or sums gradients. Takes the interpreter's lock.
+  // The group's rank 0 logs once which sums are compressed, and once which are not. Throws qccl::Error.
+  void restrict(Collective collective, std::size_t count, DataType type, CallOptions& options);
+
+ private:
+  const Communicator group_;
+  const std::string name_;
+  std::atomic<bool> applies_;
+  std::array<std::atomic<bool>, 2> logged_{};  // of sums of gradients, and of others
 };
-
-// The function that has this thread start a sum. Takes the interpreter's lock.
-SumCaller find_sum_caller();
-
-// Says that the environment's compression applies to such sums of the group, or does not.
-void log_sums(const std::string& group, const Compression& compression, const SumCaller& caller);
 
 }  // namespace qccl::torch_binding

@@ -127,6 +127,7 @@ def all_reduce_parts(
 def hook_future(
     work: Any, share_work: Any | None, share: torch.Tensor | None
 ) -> torch.futures.Future[torch.Tensor]: ...
+
 class Grown:
     @property
     def rank(self) -> int: ...

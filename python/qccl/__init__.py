@@ -6,8 +6,9 @@
     dist.init_process_group("qccl", pg_options=qccl.Options(compression="minmax:bits=4"))
 
 torch.distributed then works as with other backends. Reductions (SUM and AVG) of floating point tensors of at
-least 64 KiB are sent compressed, as set by the options, set_compression() or the environment variable
-QCCL_COMPRESSION. Nothing else is compressed, and without any of these settings nothing is.
+least 64 KiB are sent compressed, as set by the options or set_compression(). The environment variable
+QCCL_COMPRESSION compresses only the gradients of DDP and FSDP. Nothing else is compressed, and without any of these
+settings nothing is.
 """
 
 import qccl_autoload

@@ -132,12 +132,16 @@ def empty(
 def describe(group: dist.ProcessGroup | None = None) -> str:
     """The group in words, for logs: this rank's place in it and in the world, and how it reaches its peers.
 
-    Peers are given by their ranks in the world, as in errors.
+    Peers are given by their ranks in the world, as in errors. It ends with the backend that the program asked for, if
+    QCCL_REPLACE put QCCL in its place.
 
     Raises ValueError if this rank is not in the group or the group is not qccl's, DistBackendError once the group is
     closed.
     """
-    return _C.describe(backend_of(group))
+    text = _C.describe(backend_of(group))
+    found: Any = group or dist.group.WORLD
+    asked = getattr(dist.distributed_c10d._world.pg_map.get(found, ("",))[0], "asked", "")
+    return f"{text}, qccl in place of {asked}" if asked else text
 
 
 def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:

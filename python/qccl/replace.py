@@ -22,7 +22,9 @@ def main() -> None:
         prog="python -m qccl.replace", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backend", default="gloo", help="what to replace: gloo, mpi, nccl, several with commas")
-    parser.add_argument("--compression", help="codec of sums and averages, as QCCL_COMPRESSION (default: none)")
+    parser.add_argument(
+        "--compression", help="codec of DDP's and FSDP's gradients, as QCCL_COMPRESSION (default: none)"
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
     parser.add_argument("program", help="the Python program, with its arguments behind it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

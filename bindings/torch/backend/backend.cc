@@ -102,11 +102,10 @@ Backend::Backend(std::shared_ptr<SharedJob> job, Communicator group, const Group
     : c10d::Backend(spec.rank, spec.size),
       job_(std::move(job)),
       root_(root),
-      keeps_feedback_(spec.settings.error_feedback),
-      all_gather_compression_(spec.settings.all_gather_compression),
       options_(options_of(spec, group)),
       group_(std::move(group)),
       groups_(job_, group_, spec),
+      environment_sums_(group_, spec.name, !spec.settings.compression),
       share_(share_of_group(job_, group_, spec)) {}
 
 Backend::~Backend() {
@@ -127,10 +126,9 @@ void Backend::setTimeout(std::chrono::milliseconds timeout) {
 
 void Backend::set_compression(const Compression& compression) {
   options_->settings.compression = compression;
+  environment_sums_.end();
   with_torch_errors([&] { groups_.set_compression(compression); });
 }
-
-GroupSettings Backend::settings() const { return {groups_.compression(), keeps_feedback_, all_gather_compression_}; }
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
   if (is_served(device)) open_device(group_, DeviceStream{std::max<int>(device.index(), 0)});
@@ -163,7 +161,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  .rank = static_cast<int>(own - ranks.begin()),
                  .size = static_cast<int>(ranks.size()),
                  .name = options ? options->group_name : options_->group_name + "/split",
-                 .settings = settings_in(options, settings()),
+                 .settings = settings_in(options, options_->settings),
                  .may_gate = share_->may_gate};
   for (const int rank : ranks) {
     require(rank >= 0 && rank < getSize(), "split", "rank ", rank, " is no rank of a group of ", getSize());

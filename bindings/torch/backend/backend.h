@@ -7,7 +7,6 @@
 // backend.cc has the code that all calls share; reductions, data movement and messages have a file each.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <list>
 #include <map>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "backend/callback_groups.h"
+#include "gradients.h"
 #include "shared_job.h"
 #include "tensors.h"
 #include "torch_release.h"
@@ -228,8 +228,6 @@ class Backend final : public c10d::Backend {
     return call;
   }
 
-  GroupSettings settings() const;
-  void keep_exact_unless_gradients(Collective collective, std::size_t count, DataType type, CallOptions& options);
   void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op, TorchCall& call);
   WorkPointer estimate(const TorchCall& call);
   WorkList unfinished_works();
@@ -243,16 +241,14 @@ class Backend final : public c10d::Backend {
 
   const std::shared_ptr<SharedJob> job_;
   const bool root_;
-  const bool keeps_feedback_;
-  const std::optional<Compression> all_gather_compression_;
   const c10::intrusive_ptr<GroupOptions> options_;
   Communicator group_;
   CallbackGroups groups_;
+  EnvironmentSums environment_sums_;
   const std::shared_ptr<WorkShare> share_;
   std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
   std::atomic<int> monitored_barriers_ = 0;
-  std::array<std::atomic<bool>, 2> logged_sums_{};  // of gradients and others, of QCCL_COMPRESSION
-  std::optional<Survivors> survivors_;              // of shrink_to_living(); one thread at a time
+  std::optional<Survivors> survivors_;  // of shrink_to_living(); one thread at a time
 
   // Held while a collective is numbered and posted, so that numbers follow the order of posting. It stays held while
   // posting waits for room among the calls in flight.

@@ -139,7 +139,7 @@ Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, c
           " for ", inputs.size());
   check_alike(inputs, "all_gather");
   TorchCall call = make_call(c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs, options);
-  const CallOptions own = all_gather_options(call, inputs.front(), all_gather_compression_);
+  const CallOptions own = all_gather_options(call, inputs.front(), options_->settings.all_gather_compression);
   if (inputs.size() == 1) {
     add_list_all_gather(*this, outputs.front(), inputs.front(), own, call);
   } else {
@@ -161,7 +161,8 @@ Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors&
               " tensors, one has ", of_rank.size());
       list.push_back(of_rank[i]);
     }
-    add_list_all_gather(*this, list, inputs[i], all_gather_options(call, inputs[i], all_gather_compression_), call);
+    add_list_all_gather(*this, list, inputs[i],
+                        all_gather_options(call, inputs[i], options_->settings.all_gather_compression), call);
   }
   return start(std::move(call));
 }
@@ -180,7 +181,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "all_gather");
     check_parts(*this, outputs[i], inputs[i], "all_gather");
-    const CallOptions own = all_gather_options(call, inputs[i], all_gather_compression_);
+    const CallOptions own = all_gather_options(call, inputs[i], options_->settings.all_gather_compression);
     add_all_gather(getRank(), {outputs[i]}, {inputs[i]}, own, call);
   }
   return start(std::move(call));

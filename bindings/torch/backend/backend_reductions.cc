@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "backend/backend.h"
-#include "gradients.h"
 #include "torch_release.h"
 
 namespace qccl::torch_binding {
@@ -17,24 +16,7 @@ void refuse_sparse(const CompressedPart& part) {
                   "qccl: all_reduce: sparse tensors are never compressed: leave compression and error_feedback out");
 }
 
-bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
-
 }  // namespace
-
-// Where the program has chosen no compression, the environment's is for gradients: all other sums stay as they are.
-void Backend::keep_exact_unless_gradients(Collective collective, std::size_t count, DataType type,
-                                          CallOptions& options) {
-  if (options.compression || groups_.compression() || !is_sum(options.op) || group_.compression().is_none()) return;
-  const SumCaller caller = find_sum_caller();
-  if (getRank() == 0 && !logged_sums_[caller.sums_gradients ? 0 : 1]) {
-    const Compression compression =
-        with_torch_errors([&] { return group_.effective_compression(collective, count, type, options); });
-    if (!compression.is_none() && !logged_sums_[caller.sums_gradients ? 0 : 1].exchange(true)) {
-      log_sums(options_->group_name, compression, caller);
-    }
-  }
-  if (!caller.sums_gradients) options.compression = none();
-}
 
 ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
   const auto found = std::find_if(items_.begin(), items_.end(),
@@ -50,7 +32,8 @@ ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
 
 // The call's error feedback. If it has none and the group keeps feedback for all calls, the feedback of this memory.
 ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options) {
-  if (!options.error_feedback.is_none() || !keeps_feedback_ || elements.parts != 1) return options.error_feedback;
+  if (!options.error_feedback.is_none() || !options_->settings.error_feedback || elements.parts != 1)
+    return options.error_feedback;
   const std::size_t count = elements.count_in(memory);
   if (group_.effective_compression(Collective::all_reduce, count, elements.type, options).is_none()) return {};
   const std::lock_guard lock(posting_);
@@ -64,7 +47,9 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
   options.error_feedback = part.feedback;
   options.keep_input = part.keep_input;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
-  keep_exact_unless_gradients(Collective::all_reduce, elements.count_in(part.tensor), elements.type, options);
+  with_torch_errors([&] {
+    environment_sums_.restrict(Collective::all_reduce, elements.count_in(part.tensor), elements.type, options);
+  });
   const at::Tensor memory = call.memory.update(part.tensor);
   options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
   if (!options.error_feedback.is_none()) call.is_gated = false;  // the next call with it is to be made after this one
@@ -116,7 +101,8 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
   TorchCall call = make_call(c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", call.options);
   call.options.root = static_cast<int>(options.rootRank);
-  keep_exact_unless_gradients(Collective::reduce, elements.count_in(tensor), elements.type, call.options);
+  with_torch_errors(
+      [&] { environment_sums_.restrict(Collective::reduce, elements.count_in(tensor), elements.type, call.options); });
   const at::Tensor memory = root ? call.memory.update(tensor) : call.memory.read(tensors);
   void* const target = root ? memory.mutable_data_ptr() : nullptr;
   call.post(&Communicator::reduce_async, {memory.const_data_ptr(), target, elements.count_in(memory)}, elements.type,
@@ -128,7 +114,9 @@ void Backend::add_reduce_scatter(const at::Tensor& output, const Tensors& inputs
                                  TorchCall& call) {
   CallOptions options = call.options;
   const Elements elements = reduction_of(output, op, "reduce_scatter", options);
-  keep_exact_unless_gradients(Collective::reduce_scatter, elements.count_in(output), elements.type, options);
+  with_torch_errors([&] {
+    environment_sums_.restrict(Collective::reduce_scatter, elements.count_in(output), elements.type, options);
+  });
   const auto [source, target] =
       call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(getRank()) * output.nbytes());
   call.post(&Communicator::reduce_scatter_async,
@@ -149,7 +137,9 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inpu
     add_reduce_scatter(output, list, options.reduceOp, call);
     return start(std::move(call));
   }
-  keep_exact_unless_gradients(Collective::reduce_scatter, elements.count_in(output), elements.type, call.options);
+  with_torch_errors([&] {
+    environment_sums_.restrict(Collective::reduce_scatter, elements.count_in(output), elements.type, call.options);
+  });
   const std::size_t offset = bytes_of(std::span(list).first(static_cast<std::size_t>(getRank())));
   const auto [source, target] = call.memory.read_and_write(list, outputs, offset);
   call.posts.push_back(

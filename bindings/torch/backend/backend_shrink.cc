@@ -45,7 +45,7 @@ c10::intrusive_ptr<Backend> Backend::successor(const c10::intrusive_ptr<Options>
   GroupSpec spec{.rank = living.rank(),
                  .size = living.size(),
                  .name = living.name(),
-                 .settings = settings_in(options, settings()),
+                 .settings = settings_in(options, options_->settings),
                  .may_gate = share_->may_gate};
   if (spec.settings.compression) living.set_compression(*spec.settings.compression);
   for (const int member : members) {

@@ -60,10 +60,6 @@ class CallbackGroups {
     compression_ = compression;
     for (Communicator& group : all_with_lock_held()) group.set_compression(compression);
   }
-  std::optional<Compression> compression() const {
-    const std::lock_guard lock(mutex_);
-    return compression_;
-  }
 
   // The group and its twins, without those still being made.
   std::vector<Communicator> all() const {

@@ -192,6 +192,16 @@ void close_all(std::int64_t limit_ms) {
   JobRegistry::instance().end_threads(kStopLimit);
 }
 
+void bind_reports(py::module& module) {
+  using Released = py::call_guard<py::gil_scoped_release>;
+  module.def("traffic", &traffic, Released());
+  module.def("traffic_of_process", &traffic_of_process, Released());
+  module.def("describe", &describe, Released());
+  module.def("job_facts", &job_facts, Released());
+  module.def(
+      "trace", [](const BackendPointer& backend) { return own(backend).job().trace()->to_json(); }, Released());
+}
+
 void bind_launch(py::module& module) {
   py::class_<qccl::Launch>(module, "Launch")
       .def_readonly("rank", &qccl::Launch::rank)
@@ -277,12 +287,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("hook_future", &hook_future, py::arg("work"), py::arg("share_work"), py::arg("share"), Released());
   module.def("compressed_allreduce", &compressed_allreduce, Released());
   module.def("empty", &empty, Released());
-  module.def("traffic", &traffic, Released());
-  module.def("traffic_of_process", &traffic_of_process, Released());
-  module.def("describe", &describe, Released());
-  module.def("job_facts", &job_facts, Released());
-  module.def(
-      "trace", [](const BackendPointer& backend) { return own(backend).job().trace()->to_json(); }, Released());
+  bind_reports(module);
   // torch 2.13 has no Python binding for it.
   module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
   bind_log(module);

@@ -135,7 +135,35 @@ def test_compression_by_options_call_and_environment():
     def from_environment(rank):
         assert bytes_sent() == pytest.approx((1 << 20) / 4, rel=0.05)
 
-    run_ranks(from_environment, environment={"QCCL_TRANSPORT": "tcp", "QCCL_COMPRESSION": "minmax:bits=8"})
+    environment = {"QCCL_TRANSPORT": "tcp", "QCCL_COMPRESSION": "minmax:bits=8", "QCCL_COMPRESSION_CALLERS": "*"}
+    run_ranks(from_environment, environment=environment)
+
+
+def test_traffic_without_a_group_is_that_of_all_groups_of_the_process(tmp_path):
+    def body(rank):
+        with pytest.raises(ValueError, match="no open process group of the qccl backend"):
+            qccl.traffic()
+        groups = [dist.new_group(backend="qccl")]
+        before = qccl.traffic().bytes_sent
+        assert before == qccl.traffic(groups[0]).bytes_sent
+        dist.all_reduce(torch.ones(1 << 18), group=groups[0])
+        assert qccl.traffic().bytes_sent - before > 1 << 20
+
+        own = dist.ProcessGroup(dist.FileStore(str(tmp_path / "store"), 2), rank, 2)  # that shares no connections
+        spec = torch._C._distributed_c10d._DistributedBackendOptions()
+        spec.store, spec.group_rank, spec.group_size, spec.group_id = own.get_group_store(), rank, 2, "own"
+        spec.timeout, spec.global_ranks_in_group = timedelta(seconds=20), [0, 1]
+        backend = qccl._backend.create(spec, None)
+        own._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+        own._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
+        groups.append(own)
+        before = qccl.traffic().bytes_sent
+        own.allreduce([torch.ones(1 << 18)]).wait()
+        own.barrier().wait()
+        assert qccl.traffic().bytes_sent - before > 1 << 20
+        assert qccl.traffic().bytes_sent == sum(qccl.traffic(group).bytes_sent for group in groups)
+
+    run_ranks(body, backend="gloo", environment={"QCCL_TRANSPORT": "tcp"})
 
 
 def test_compressed_results_are_the_same_bits_on_every_rank_and_small_tensors_are_exact():

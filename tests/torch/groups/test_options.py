@@ -37,7 +37,7 @@ def all_reduce(group=None):
 
 
 def is_compressed(share):
-    return share == pytest.approx(1 / 8, rel=0.1)
+    return 1 / 8 < share < 1 / 6  # 4 of 32 bits, scales and headers
 
 
 def is_plain(share):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from ranks import run_ranks
 
+import qccl
 import qccl_autoload
 
 LIMIT_SECONDS = 90
@@ -25,7 +26,7 @@ def run_program(folder, arguments, text, **variables):
 
 
 TRAIN = """
-    import sys
+    import os, sys
     import torch, torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
     dist.init_process_group({backend})
@@ -34,9 +35,12 @@ TRAIN = """
     half = dist.new_group([0])
     dist.barrier()
     import qccl
-    print(dist.get_backend(), dist.get_backend(half) if dist.get_rank() == 0 else "", qccl.traffic().bytes_sent > 0)
+    half = dist.get_backend(half) if dist.get_rank() == 0 else ""
+    line = "%s %s %s\\n" % (dist.get_backend(), half, qccl.traffic().bytes_sent > 0)
+    os.write(1, line.encode())  # one write: ranks share the pipe
     dist.destroy_process_group()
 """
+BYTES = "qccl.traffic().bytes_sent > 0"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
@@ -44,11 +48,12 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 def test_an_unchanged_program_gets_qccl_under_torchrun(tmp_path, backend):
     done = run_program(tmp_path, TORCHRUN, TRAIN.format(backend=backend), QCCL_REPLACE="gloo")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("True") == 2 and "qccl" in done.stdout and "gloo" not in done.stdout
+    without = run_program(tmp_path, TORCHRUN, TRAIN.format(backend=backend).replace(BYTES, "True"))
+    assert done.stdout.count("True") == 2 and sorted(done.stdout.split()) == sorted(without.stdout.split())
 
 
 def test_without_the_variable_gloo_stays(tmp_path):
-    done = run_program(tmp_path, TORCHRUN, TRAIN.format(backend='"gloo"').replace("qccl.traffic().bytes_sent > 0", "1"))
+    done = run_program(tmp_path, TORCHRUN, TRAIN.format(backend='"gloo"').replace(BYTES, "1"))
     assert done.returncode == 0, done.stderr
     assert "gloo" in done.stdout and "qccl" not in done.stdout
 
@@ -102,7 +107,7 @@ COMPILED = """
 def test_fsdp2_and_compiled_programs_get_qccl_for_every_device(tmp_path):
     done = run_program(tmp_path, TORCHRUN, COMPILED, QCCL_REPLACE="gloo,nccl")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "cpu:qccl,cuda:qccl [5.0, 5.0, 5.0]\n" * 2
+    assert done.stdout == "cpu:gloo,cuda:nccl [5.0, 5.0, 5.0]\n" * 2
 
 
 def test_the_program_may_be_a_module(tmp_path):
@@ -131,7 +136,9 @@ SPAWN = """
         tensor = torch.ones(3)
         dist.all_reduce(tensor)
         assert tensor.tolist() == [2, 2, 2]
-        os.write(1, f"{dist.get_backend()}\\n".encode())  # one write: ranks share the pipe
+        import qccl
+        line = f"{dist.get_backend()} {qccl.describe().split()[-1]}\\n"
+        os.write(1, line.encode())  # one write: ranks share the pipe
         dist.destroy_process_group()
 
     if __name__ == "__main__":
@@ -146,7 +153,7 @@ def test_processes_that_a_program_starts_get_qccl_too(tmp_path, method, argument
     variables = {} if arguments else {"QCCL_REPLACE": "gloo"}
     done = run_program(tmp_path, arguments, SPAWN.replace("METHOD", method), **variables)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["qccl", "qccl"]
+    assert done.stdout.split() == ["gloo", "gloo"] * 2
 
 
 def test_a_name_that_cannot_be_replaced_is_refused():
@@ -173,7 +180,12 @@ def test_device_meshes_and_new_groups_by_name_get_qccl():
     def body(rank):
         mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
         group = dist.new_group([0, 1], backend="gloo", timeout=timedelta(seconds=20))
-        assert dist.get_backend(group) == dist.get_backend(mesh.get_group()) == "qccl"
+        assert dist.get_backend(group) == "gloo"
+        assert dist.get_backend(mesh.get_group()) == "qccl", "the program of this test asked for it"
+        backend = group._get_backend(torch.device("cpu"))
+        assert qccl.describe(group).endswith(", qccl in place of gloo")
+        assert "in place of" not in qccl.describe(mesh.get_group())
+        assert backend.name() == "qccl" and dist.get_backend_config(group) == "cpu:qccl,cuda:qccl"
         gathered = [None, None]
         dist.all_gather_object(gathered, {"rank": rank}, group=group)
         assert gathered == [{"rank": 0}, {"rank": 1}]
@@ -215,4 +227,4 @@ def test_mpi_by_name_finds_its_ranks_in_the_launchers_variables(tmp_path):
                  "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}  # fmt: skip
     done = run_program(tmp_path, [], text, **variables)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["qccl", "1"]
+    assert done.stdout.split() == ["mpi", "1"]

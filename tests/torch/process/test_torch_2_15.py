@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from ranks import TIMEOUT, run_processes, run_ranks, values_of
 
+import qccl
+
 pytestmark = pytest.mark.skipif(
     not hasattr(torch._C._distributed_c10d.Backend, "supports_abort_hooks"), reason="torch has these from 2.15 on"
 )
@@ -100,6 +102,20 @@ def test_an_ephemeral_timeout_ends_with_the_first_operation_that_began_with_it()
         dist.barrier(other)
 
     run_ranks(body)
+
+
+def test_a_child_inherits_its_parents_compression_or_has_its_own():
+    def sent(group):
+        before = qccl.traffic(group).bytes_sent
+        dist.all_reduce(torch.ones(1 << 18), group=group)
+        return (qccl.traffic(group).bytes_sent - before) / (1 << 20)
+
+    def body(rank):
+        assert sent(dist.split_group(split_ranks=[[0, 1]])) < 1 / 3
+        own = qccl.Options(compression="int:bits=4", timeout=timedelta(seconds=7))
+        assert sent(dist.split_group(split_ranks=[[0, 1]], pg_options=own)) < 1 / 6
+
+    run_ranks(body, pg_options=qccl.Options(compression="int:bits=8"), environment={"QCCL_TRANSPORT": "tcp"})
 
 
 def test_a_child_has_options_of_its_own():

@@ -3,7 +3,7 @@
 
     run.py                              3 ranks, forked: what `make test` runs
     run.py --world 4 --filter barrier   tests whose name contains "barrier" (a regular expression)
-    TORCH_DISTRIBUTED_DEBUG=DETAIL run.py;  QCCL_COMPRESSION=minmax:bits=4 run.py
+    TORCH_DISTRIBUTED_DEBUG=DETAIL run.py;  QCCL_COMPRESSION=minmax:bits=4 QCCL_COMPRESSION_CALLERS='*' run.py
     run.py --world 4 --stand-in         the tests that need GPUs, over the fake device (the target qccl_fake_device)
     run.py --all                        every configuration of CONFIGURATIONS: what `make test-torch` runs
 
@@ -35,10 +35,11 @@ class Configuration:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+COMPRESSED = {"QCCL_COMPRESSION": "minmax:bits=4", "QCCL_COMPRESSION_CALLERS": "*"}
 CONFIGURATIONS = (  # besides 3 ranks, which `make test` runs
     Configuration("4 ranks", 100, ("--world", "4")),
     Configuration("checked", 100, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
-    Configuration("compressed", 100, environment={"QCCL_COMPRESSION": "minmax:bits=4"}),
+    Configuration("compressed", 100, environment=COMPRESSED),
     Configuration("spawned", 100, ("--start", "spawn")),
     Configuration("on a device", 140, ("--world", "4", "--stand-in")),
 )

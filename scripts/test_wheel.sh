@@ -23,6 +23,12 @@ for release in "$@"; do
   "$venv/bin/python" -m pip --disable-pip-version-check install "$wheel"
   cd "$scratch"  # away from the checkout's package
   "$venv/bin/python" -c 'import torch, qccl; print(torch.__version__, qccl._C.__file__)'
+  kernels=$("$venv/bin/qccl" doctor | grep '^device kernels' || true)
+  echo "$kernels"
+  case $kernels in
+    *"none: built without"* | *"sm_75, 80, 86, 89, 90, 100, 120"*) ;;
+    *) echo "The wheel lacks machine code for some architectures" >&2; exit 1 ;;
+  esac
   for example in all_reduce ddp; do
     timeout 300 "$venv/bin/qccl" run -n 2 -- "$venv/bin/python" "$checkout/examples/torch/$example.py"
   done

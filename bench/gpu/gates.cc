@@ -9,6 +9,9 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -79,7 +82,8 @@ class Case {
     }
   }
 
-  // Many streams wait at once, and each for several calls.
+  // Many streams wait at once, and each for several calls. Both ranks' streams share the device's queues: a rank whose
+  // streams waited before the other has posted could hold up what they wait for.
   void on_streams(Communicator& comm, Gpu& gpu) {
     constexpr int kRounds = 5;
     std::vector<std::unique_ptr<Lane>> lanes;
@@ -92,6 +96,7 @@ class Case {
         std::byte* const memory = each->memory->data();
         works.push_back(comm.all_reduce_async(memory, memory, kCount, DataType::float32, {.stream = *each}));
       }
+      posted_.arrive_and_wait();
       for (std::size_t i = 0; i < lanes.size(); ++i) works[i].block(*lanes[i]);
     }
     for (const auto& each : lanes) {
@@ -115,7 +120,7 @@ class Case {
   // A call that ends with `kind`, by its deadline or because of what rank 1 does then.
   void failing(Communicator& comm, Gpu& gpu, ErrorKind kind) {
     if (comm.rank() == 1) {
-      posted_.wait();
+      await_blocks(1);
       if (kind == ErrorKind::aborted) comm.abort("the case");
       return ended_.wait();
     }
@@ -124,11 +129,10 @@ class Case {
     const Milliseconds timeout(kind == ErrorKind::deadline_exceeded ? 500 : 300'000);
     const Work work = comm.recv_async(lane.memory->data(), kBytes, DataType::uint8, 1,
                                       {.timeout = timeout, .stream = DeviceStream(lane)});
-    if (order_ == StreamOrder::gate) work.block(lane);
-    posted_.count_down();
-    static_cast<void>(lane.read());
     std::optional<ErrorKind> found;
     try {
+      block(work, lane);
+      static_cast<void>(lane.read());
       work.wait();
     } catch (const Error& error) {
       found = error.kind();
@@ -142,21 +146,33 @@ class Case {
     const Lane lane(gpu);
     const Work work =
         comm.recv_async(lane.memory->data(), kBytes, DataType::uint8, 1 - comm.rank(), {.stream = DeviceStream(lane)});
-    if (order_ == StreamOrder::gate) work.block(lane);
-    all_wait_.count_down();
+    block(work, lane);
     ended_.wait();
   }
-  void await_all() { all_wait_.wait(); }
+  // Until so many ranks have called block(): their streams wait, or their threads have for a second, because the stream
+  // shares a queue with one of the library's.
+  void await_blocks(int ranks) const {
+    while (calls_ < ranks) std::this_thread::yield();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (returned_ < ranks && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
 
   Json document() const { return {{"order", order_ == StreamOrder::gate ? "gate" : "host"}}; }
 
  private:
+  void block(const Work& work, const Lane& lane) {
+    ++calls_;
+    if (order_ == StreamOrder::gate) work.block(lane);
+    ++returned_;
+  }
+
   device::Runtime& runtime_;
   const std::size_t streams_;
   std::latch tried_{kRanks};
-  std::latch posted_{1};
+  std::barrier<> posted_{kRanks};
   std::latch ended_{1};
-  std::latch all_wait_{kRanks};
+  std::atomic<int> calls_{0};  // of block()
+  std::atomic<int> returned_{0};
   std::atomic<StreamOrder> order_{StreamOrder::gate};
 };
 
@@ -195,7 +211,7 @@ int run(device::Runtime& runtime, const Settings& settings) {
   const auto way = ways_to_leave().find(name);
   if (way != ways_to_leave().end()) {
     std::thread([own] { own->run(&Case::waiting); }).detach();
-    own->await_all();
+    own->await_blocks(kRanks);
   } else {
     own->run(cases().at(name));
   }

@@ -201,7 +201,9 @@ class Program {
   // ---- the driver's calls
 
   void measure_calls() {
-    const auto device_memory = gpu_.memory(64);
+    const auto device_memory = gpu_.memory(sizeof(float));
+    const float zero = 0;
+    gpu_.upload(device_memory->data(), reinterpret_cast<const std::byte*>(&zero), sizeof zero);
     slices::SliceJob job{.count = 1, .source_count = 1};
     job.sources[0].data = device_memory->data();
     job.output = device_memory->data();

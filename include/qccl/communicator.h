@@ -135,8 +135,9 @@ class Work {
   // Makes the stream wait for the end of the operation, and returns at once: work that is submitted to it from now on
   // sees the result. If the operation has failed, throws its Error. If it fails later the stream goes on all the same:
   // output that it has begun to write is filled with 0xFF bytes (NaN), a line is logged, and error() and the group's
-  // later calls say why. Where Communicator::stream_order() is StreamOrder::host, the same as wait(). A stream of
-  // another device than the operation's may wait too. Block all operations of a group on a stream after posting them:
+  // later calls say why. The same as wait() where Communicator::stream_order() is StreamOrder::host, and for a stream
+  // that shares a queue of the device with one of the library's (docs/gpu.md). A stream of another device than the
+  // operation's may wait too. Block all operations of a group on a stream after posting them:
   // what is posted behind a gate waits for it. Throws misuse for a call that group_end() has not posted.
   void block(const DeviceStream& stream) const;
   // Calls `callback` once when the operation ends, on the thread that ends it, or at once if the operation has ended.

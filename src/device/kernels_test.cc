@@ -90,6 +90,33 @@ TEST_F(KernelsTest, compiled_kernels_run_behind_the_work_of_their_stream) {
   unsetenv("FAKE_CUDA_KERNELS");
 }
 
+// A sum of two arrays in place of the second, of which all but one element was written.
+TEST_F(KernelsTest, compiled_kernels_that_read_what_nothing_wrote_are_misuses) {
+  constexpr std::uint32_t kCount = 100;
+  if (built_in_kernels().empty()) GTEST_SKIP() << "built without CUDA's nvcc";
+  const auto kernels = Kernels::load(*device_, built_in_kernels()).take_or_throw();
+  const std::vector<float> ones(kCount, 1);
+  for (const std::uint32_t missing : {0u, 41u, kCount - 1, kCount}) {
+    auto* const from = static_cast<float*>(fake::allocate(fake::Kind::device, kCount * sizeof(float)));
+    auto* const to = static_cast<float*>(fake::allocate(fake::Kind::device, kCount * sizeof(float)));
+    fake::write(stream_->handle(), from, ones.data(), missing * sizeof(float));
+    if (missing < kCount) {
+      fake::write(stream_->handle(), from + missing + 1, ones.data(), (kCount - missing - 1) * sizeof(float));
+    }
+    fake::write(stream_->handle(), to, ones.data(), kCount * sizeof(float));
+    SliceJob job{.count = kCount, .source_count = 2};
+    job.sources[0].data = from;
+    job.sources[1].data = job.output = to;
+    kernels->launch(*stream_, Entry::own_type, {&job, 1}, 1).take_or_throw();
+    wait_for_stream();
+    const std::vector<std::string> misuses = fake::take_misuses();
+    EXPECT_EQ(misuses.size(), missing < kCount ? 1u : 0u) << missing;
+    for (const std::string& each : misuses) EXPECT_NE(each.find("read before anything is written"), std::string::npos);
+    fake::free(from);
+    fake::free(to);
+  }
+}
+
 TEST_F(KernelsTest, more_jobs_than_a_launch_takes_are_launched_in_several) {
   constexpr std::uint32_t kCount = 2 * kernels::device::kMostListed + 3;
   const auto kernels = load();

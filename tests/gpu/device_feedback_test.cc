@@ -14,7 +14,7 @@ namespace {
 
 using device::Code;
 
-constexpr std::size_t kCount = 100'003;  // ragged; several slices of each chunk
+constexpr std::size_t kCount = 50'003;  // ragged; several slices of each chunk
 
 class DeviceFeedbacks : public DeviceLanes {};
 INSTANTIATE_TEST_SUITE_P(All, DeviceFeedbacks, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),

@@ -47,6 +47,8 @@ class DeviceBuffer {
   void write(const ProgramStream& stream, const ByteVector& content, std::size_t offset = 0) const {
     fake::write(stream.handle(), data_ + offset, content.data(), content.size());
   }
+  // For calls whose values do not matter.
+  void clear(const ProgramStream& stream) const { write(stream, ByteVector(bytes_)); }
   ByteVector read(const ProgramStream& stream) const {
     ByteVector content(bytes_);
     fake::read(stream.handle(), data_, content.data(), bytes_);

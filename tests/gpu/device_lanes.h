@@ -13,8 +13,10 @@ namespace qccl::testing {
 
 class DeviceLanes : public DeviceCalls {
  protected:
+  // Short slices: a chunk has several of them, and kernels of PTX take long on the CPU.
   void SetUp() override {
     DeviceCalls::SetUp();
+    setenv("QCCL_SLICE_BYTES", "32768", 1);
     if (device::built_in_kernels().empty()) {
       std::ofstream(image_) << "an image";
       setenv("QCCL_DEVICE_KERNELS", image_.c_str(), 1);
@@ -23,6 +25,7 @@ class DeviceLanes : public DeviceCalls {
     uses_before_ = fake::registered_uses();
   }
   void TearDown() override {
+    unsetenv("QCCL_SLICE_BYTES");
     unsetenv("QCCL_DEVICE_KERNELS");
     std::remove(image_.c_str());
     DeviceCalls::TearDown();

@@ -1,9 +1,9 @@
 """The result of `pip install .`, for a user without the checkout on the path.
 
 The wheel is built as pip builds it without flags, in isolation and against the torch of .venv, except that the build
-backend comes from .venv instead of an index. The build folder lies beside build/, where ccache has its objects. Another
-one is built as `make wheel` builds it, but for one release, whose headers are those of .venv, and without kernels for
-GPUs, which take minutes.
+backend comes from .venv instead of an index and that warnings are errors in continuous integration. The build folder
+lies beside build/, where ccache has its objects. Another one is built as `make wheel` builds it, but for one release,
+whose headers are those of .venv, and without kernels for GPUs, which take minutes.
 """
 
 import ctypes
@@ -22,6 +22,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build-wheel"
 BUILD_FOR_RELEASES = ROOT / "build-wheel-releases"
+# Warnings are errors where they are in build/, whose objects ccache has; for pip they never are.
+AS_THE_CHECKOUT = ("cmake.define.QCCL_WERROR=ON",) if os.environ.get("CI") == "true" else ()
 BUILD_LIMIT_SECONDS = 1200  # if nothing is cached
 LIMIT_SECONDS = 100
 BUILD_BACKEND = ("scikit-build-core", "packaging", "pathspec")
@@ -60,7 +62,9 @@ def backend_wheels(tmp_path_factory):
 def installed(backend_wheels, tmp_path_factory):
     """The folder into which only the wheel was installed."""
     folder = tmp_path_factory.mktemp("wheel")
-    return build_and_install([*build_command(backend_wheels, folder), f"--config-settings=build-dir={BUILD}"], folder)
+    settings = (f"build-dir={BUILD}", *AS_THE_CHECKOUT)
+    build = [*build_command(backend_wheels, folder), *(f"--config-settings={setting}" for setting in settings)]
+    return build_and_install(build, folder)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def installed_for_releases(backend_wheels, tmp_path_factory):
     (headers / RELEASE).mkdir()
     (headers / RELEASE / "include").symlink_to(Path(torch.__file__).parent / "include")
     folder = tmp_path_factory.mktemp("wheel_for_releases")
-    settings = (f"build-dir={BUILD_FOR_RELEASES}", "cmake.define.QCCL_DEVICE_KERNELS=OFF")
+    settings = (f"build-dir={BUILD_FOR_RELEASES}", *AS_THE_CHECKOUT, "cmake.define.QCCL_DEVICE_KERNELS=OFF")
     build = [*build_command(backend_wheels, folder), *(f"--config-settings={setting}" for setting in settings)]
     return build_and_install(build, folder, QCCL_TORCH_HEADERS=str(headers))
 
@@ -196,15 +200,17 @@ def test_one_program_finds_the_driver_where_there_is_one(installed):
         assert said_by_doctor(installed, "devices").startswith("none: device memory needs NVIDIA's driver: libcuda.so")
 
 
-def test_kernels_are_for_every_architecture_in_eight_megabytes_where_there_is_a_compiler(installed):
+def test_kernels_are_for_the_gpus_here_in_two_megabytes_where_there_is_a_compiler(installed):
     kernels = said_by_doctor(installed, "device kernels")
     finds_nvcc = subprocess.run(["cmake", "-P", ROOT / "cmake" / "QcclNvcc.cmake"], capture_output=True).returncode == 0
     if not finds_nvcc:
         assert kernels.startswith("none: built without CUDA's nvcc")
         pytest.skip("there is no nvcc: the wheel has no kernels for GPUs")
-    assert "PTX, and machine code for sm_75, 80, 86, 89, 90, 100, 120" in kernels
+    assert re.match(r"PTX, and machine code for sm_\d+", kernels)
+    if shutil.which("nvidia-smi") is None:
+        assert kernels.startswith("PTX, and machine code for sm_90 ")
     images = [BUILD / "device_kernels" / name for name in ("cubins.fatbin", "kernels.ptx")]
-    assert sum(image.stat().st_size for image in images) < 8 << 20
+    assert sum(image.stat().st_size for image in images) < 2 << 20
 
 
 def test_the_build_for_the_checkout_is_left_alone(installed):

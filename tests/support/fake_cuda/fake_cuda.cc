@@ -243,6 +243,8 @@ Code copy_async(const char* function, const Copy& copy, CUstream_st* handle) {
   std::byte* const stored =
       device_side->storage + (static_cast<const std::byte*>(copy.device_memory) - device_side->address);
   stream->add([copy, stored, device_side, host_side] {
+    const auto address = reinterpret_cast<DevicePointer>(copy.device_memory);
+    if (!copy.to_host) device_side->note_written(address, copy.bytes);
     std::memcpy(copy.to_host ? copy.host_memory : stored, copy.to_host ? stored : copy.host_memory, copy.bytes);
   });
   if (host_side == nullptr) stream->synchronize();
@@ -266,7 +268,10 @@ Code memcpy_dtod_async(DevicePointer target, DevicePointer source, std::size_t b
   const auto from = driver().find(pointer(source), bytes);
   if (to == nullptr || from == nullptr)
     return driver().misuse("cuMemcpyDtoDAsync with memory that is not the device's");
-  stream->add([=] { std::memmove(to->storage_of(target), from->storage_of(source), bytes); });
+  stream->add([=] {
+    to->note_copied(target, *from, source, bytes);
+    std::memmove(to->storage_of(target), from->storage_of(source), bytes);
+  });
   return Code::success;
 }
 
@@ -276,7 +281,10 @@ Code memset_d8_async(DevicePointer target, unsigned char value, std::size_t byte
   if (stream == nullptr) return code;
   const auto memory = driver().find(pointer(target), bytes);
   if (memory == nullptr) return driver().misuse("cuMemsetD8Async with memory that is not the device's");
-  stream->add([=] { std::memset(memory->storage_of(target), value, bytes); });
+  stream->add([=] {
+    memory->note_written(target, bytes);
+    std::memset(memory->storage_of(target), value, bytes);
+  });
   return Code::success;
 }
 
@@ -405,22 +413,28 @@ void capture(CUstream_st* stream, bool captures) { driver().stream(stream)->capt
 void enqueue(CUstream_st* stream, std::function<void()> work) { driver().stream(stream)->add(std::move(work)); }
 
 void launch(CUstream_st* stream, void* memory, std::function<void(std::byte*)> work) {
-  auto allocation = driver().find(memory, 0);
-  driver().stream(stream)->add([=, work = std::move(work)] {
-    work(allocation->storage + (static_cast<std::byte*>(memory) - allocation->address));
+  const auto address = reinterpret_cast<DevicePointer>(memory);
+  driver().stream(stream)->add([address, allocation = driver().find(memory, 0), work = std::move(work)] {
+    allocation->note_written(address, allocation->bytes - allocation->offset_of(address));
+    work(allocation->storage_of(address));
   });
 }
 
 void write(CUstream_st* stream, void* memory, const void* source, std::size_t bytes) {
+  const auto address = reinterpret_cast<DevicePointer>(memory);
   const auto* const first = static_cast<const std::byte*>(source);
-  launch(stream, memory, [copied = std::vector<std::byte>(first, first + bytes)](std::byte* stored) {
-    std::copy(copied.begin(), copied.end(), stored);
-  });
+  driver().stream(stream)->add(
+      [address, allocation = driver().find(memory, bytes), copied = std::vector<std::byte>(first, first + bytes)] {
+        allocation->note_written(address, copied.size());
+        std::copy(copied.begin(), copied.end(), allocation->storage_of(address));
+      });
 }
 
 void read(CUstream_st* stream, const void* memory, void* target, std::size_t bytes) {
-  launch(stream, const_cast<void*>(memory),
-         [=](std::byte* stored) { std::copy_n(stored, bytes, static_cast<std::byte*>(target)); });
+  const auto address = reinterpret_cast<DevicePointer>(memory);
+  driver().stream(stream)->add([=, allocation = driver().find(memory, bytes)] {
+    std::copy_n(allocation->storage_of(address), bytes, static_cast<std::byte*>(target));
+  });
   synchronize(stream);
 }
 

@@ -10,7 +10,9 @@
 // host crashes. So is the address that devices have for registered memory. Bytes are poisoned when they are allocated.
 // Functions that free memory, pinned and registered memory too, wait for all streams of the device.
 //
-// A module is whatever image is given, and its functions are the bodies of the library's kernels on the host.
+// A module of PTX runs it on the CPU (tests/support/ptx); what it reads of device memory must have been written by a
+// copy, a kernel or launch(). FAKE_CUDA_KERNELS=host in the environment, and images that a test invents, run the bodies
+// of the library's kernels on the host instead.
 //
 // Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
 // or memory that are not alive. Each is refused and noted.
@@ -97,7 +99,8 @@ std::vector<CUstream_st*> library_streams();
 // An item for a stream that touches no memory of the device.
 void enqueue(CUstream_st* stream, std::function<void()> work);
 
-// Items for a stream (null: device 0's default stream): a kernel that calls `work` with the memory's bytes, and copies.
+// Items for a stream (null: device 0's default stream): a kernel that calls `work` with the memory's bytes and writes
+// from there to the end of the allocation, and copies.
 void launch(CUstream_st* stream, void* memory, std::function<void(std::byte*)> work);
 void write(CUstream_st* stream, void* memory, const void* source, std::size_t bytes);
 // Waits for the stream, then copies.

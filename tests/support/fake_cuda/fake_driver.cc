@@ -130,6 +130,21 @@ std::shared_ptr<Allocation> find_in(const Map& allocations, const void* memory, 
 
 }  // namespace
 
+bool Allocation::is_written(DevicePointer memory, std::size_t bytes) const {
+  return written.empty() || std::memchr(written.data() + offset_of(memory), 0, bytes) == nullptr;
+}
+
+void Allocation::note_written(DevicePointer memory, std::size_t bytes) {
+  if (!written.empty()) std::fill_n(written.data() + offset_of(memory), bytes, 1);
+}
+
+void Allocation::note_copied(DevicePointer memory, const Allocation& other, DevicePointer from, std::size_t bytes) {
+  if (other.written.empty()) return note_written(memory, bytes);
+  if (!written.empty()) {
+    std::memmove(written.data() + offset_of(memory), other.written.data() + other.offset_of(from), bytes);
+  }
+}
+
 std::size_t queues_of_environment() {
   const std::string count = environment("CUDA_DEVICE_MAX_CONNECTIONS").value_or("");
   if (count.empty() || !std::ranges::all_of(count, [](char c) { return c >= '0' && c <= '9'; })) return kQueues;
@@ -353,8 +368,10 @@ bool FakeDriver::destroy(CUevent_st* event) {
 void* FakeDriver::allocate(Kind kind, std::size_t bytes, int device) {
   std::byte* const storage = make_storage(bytes);
   std::byte* const address = kind == Kind::device ? reserve_addresses(bytes) : storage;
+  const std::size_t tracked = kind == Kind::device ? bytes : 0;
   const std::lock_guard lock(mutex_);
-  allocations_[address] = {new Allocation{kind, device, bytes, address, storage}, free_allocation};
+  allocations_[address] = {new Allocation{kind, device, bytes, address, storage, std::vector<char>(tracked)},
+                           free_allocation};
   return address;
 }
 

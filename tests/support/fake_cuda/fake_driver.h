@@ -97,10 +97,16 @@ struct Allocation {
   std::size_t bytes;
   std::byte* address;  // for devices
   std::byte* storage;
+  std::vector<char> written{};  // of each byte of a device's memory; empty for others, which the host may write
 
-  std::byte* storage_of(DevicePointer memory) const {
-    return storage + (memory - reinterpret_cast<DevicePointer>(address));
-  }
+  std::size_t offset_of(DevicePointer memory) const { return memory - reinterpret_cast<DevicePointer>(address); }
+  std::byte* storage_of(DevicePointer memory) const { return storage + offset_of(memory); }
+
+  // Whether something was written in every byte of the range, which lies inside.
+  bool is_written(DevicePointer memory, std::size_t bytes) const;
+  void note_written(DevicePointer memory, std::size_t bytes);
+  // Of a copy from `other`: what was not written there is not here.
+  void note_copied(DevicePointer memory, const Allocation& other, DevicePointer from, std::size_t bytes);
 };
 
 // The program's misuses, and failures to order. Thread-safe.

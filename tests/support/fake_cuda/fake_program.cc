@@ -64,7 +64,14 @@ Code memcpy_async(DevicePointer target, DevicePointer source, std::size_t bytes,
   if (stream == nullptr) return code;
   const Place to = place_of(target, bytes);
   const Place from = place_of(source, bytes);
-  stream->add([=] { std::memmove(to.bytes, from.bytes, bytes); });
+  stream->add([=] {
+    if (to.allocation != nullptr && from.allocation != nullptr) {
+      to.allocation->note_copied(target, *from.allocation, source, bytes);
+    } else if (to.allocation != nullptr) {
+      to.allocation->note_written(target, bytes);
+    }
+    std::memmove(to.bytes, from.bytes, bytes);
+  });
   if (to.allocation == nullptr || from.allocation == nullptr) stream->synchronize();
   return code;
 }

@@ -21,8 +21,15 @@ constexpr std::string_view kCubin =
 // Memory that a kernel may touch: what is allocated on the device, pinned or registered. Kept alive while it runs.
 class DeviceMemoryOfLaunch : public ptx::GlobalMemory {
  public:
-  std::byte* at(std::uint64_t address, std::size_t bytes, bool) override {
+  std::byte* at(std::uint64_t address, std::size_t bytes, bool writes) override {
     if (!contains(last_, address, bytes)) last_ = find(address, bytes);
+    if (writes) {
+      last_->note_written(address, bytes);
+    } else if (!last_->is_written(address, bytes)) {
+      throw ptx::Fault("device memory is read before anything is written there: " + std::to_string(bytes) +
+                       " bytes at " + std::to_string(last_->offset_of(address)) + " of an allocation of " +
+                       std::to_string(last_->bytes));
+    }
     return last_->storage_of(address);
   }
 
@@ -33,7 +40,7 @@ class DeviceMemoryOfLaunch : public ptx::GlobalMemory {
     return address >= begin && address - begin <= allocation->bytes && bytes <= allocation->bytes - (address - begin);
   }
 
-  const Allocation* find(std::uint64_t address, std::size_t bytes) {
+  Allocation* find(std::uint64_t address, std::size_t bytes) {
     const auto known =
         std::ranges::find_if(used_, [&](const auto& allocation) { return contains(allocation.get(), address, bytes); });
     if (known != used_.end()) return known->get();
@@ -45,7 +52,7 @@ class DeviceMemoryOfLaunch : public ptx::GlobalMemory {
   }
 
   std::vector<std::shared_ptr<Allocation>> used_;
-  const Allocation* last_ = nullptr;
+  Allocation* last_ = nullptr;
 };
 
 }  // namespace

@@ -36,13 +36,13 @@ Counts Module::launch(const std::string& entry, const std::vector<std::vector<st
   const Entry& begin = find(entry);
   TrackedMemory shared("shared", begin.shared_bytes);
   std::unique_ptr<Warp> warp = take_warp();
-  warp->counts() = {};
+  warp->start(begin, parameters);
   try {
     for (std::uint32_t block = grid.blocks; block-- > 0;) {
       shared.forget();
       for (std::uint32_t thread = grid.threads; thread > 0;) {
         thread -= kLanes;
-        warp->run(begin, parameters, {block, grid.blocks, thread, grid.threads}, grid.order, {&shared, &global});
+        warp->run({{block, grid.blocks, thread, grid.threads}, grid.order, {&shared, &global}});
       }
     }
   } catch (const Fault& fault) {

@@ -30,7 +30,17 @@ class TrackedMemory {
  public:
   TrackedMemory(const char* name, std::size_t bytes) : name_(name), bytes_(bytes), written_(bytes) {}
 
-  void forget() { std::fill(written_.begin(), written_.end(), 0); }
+  // Nothing that was written since keep() counts as written.
+  void forget() {
+    if (first_ < end_) std::fill(written_.data() + first_, written_.data() + end_, 0);
+    first_ = bytes_.size();
+    end_ = 0;
+  }
+  // What is written now stays so.
+  void keep() {
+    first_ = bytes_.size();
+    end_ = 0;
+  }
 
   std::byte* at(std::uint64_t offset, std::size_t bytes, bool writes) {
     if (offset > bytes_.size() || bytes > bytes_.size() - offset) {
@@ -39,6 +49,7 @@ class TrackedMemory {
     char* const written = written_.data() + offset;
     if (writes) {
       for (std::size_t i = 0; i < bytes; ++i) written[i] = 1;
+      note_written(offset, bytes);
     } else {
       bool all = true;
       for (std::size_t i = 0; i < bytes; ++i) all = all && written[i] != 0;
@@ -51,9 +62,14 @@ class TrackedMemory {
   void copy(std::size_t from, std::size_t to, std::size_t bytes) {
     std::copy_n(bytes_.data() + from, bytes, bytes_.data() + to);
     std::copy_n(written_.data() + from, bytes, written_.data() + to);
+    note_written(to, bytes);
   }
 
  private:
+  void note_written(std::size_t offset, std::size_t bytes) {
+    first_ = std::min(first_, offset);
+    end_ = std::max(end_, offset + bytes);
+  }
   std::string place(std::uint64_t offset, std::size_t bytes) const {
     return std::string(name_) + " memory [" + std::to_string(offset) + ", " + std::to_string(offset + bytes) + ")";
   }
@@ -61,6 +77,8 @@ class TrackedMemory {
   const char* name_;
   std::vector<std::byte> bytes_;
   std::vector<char> written_;
+  std::size_t first_ = 0;  // of the places that forget() clears
+  std::size_t end_ = 0;
 };
 
 // Generic addresses of memory that is not global. No pointer of a process has these bits.

@@ -47,24 +47,28 @@ Warp::Warp(const Program& program)
   }
 }
 
-void Warp::run(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters, const WarpIndex& index,
-               Order order, const Memories& memories) {
-  index_ = index;
-  order_ = order;
-  memories_ = memories;
-  begin(entry, parameters, index);
-  while (!groups_.empty()) step(choose());
-}
-
-void Warp::begin(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters, const WarpIndex& index) {
-  for (auto& memory : local_) memory.forget();
+void Warp::start(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters) {
+  entry_ = &entry;
+  counts_ = {};
   for (auto& memory : parameters_) {
-    memory.forget();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       std::memcpy(memory.at(entry.parameters[i].offset, parameters[i].size(), true), parameters[i].data(),
                   parameters[i].size());
     }
+    memory.keep();
   }
+}
+
+void Warp::run(const WarpRun& run) {
+  run_ = run;
+  begin();
+  while (!groups_.empty()) step(choose());
+}
+
+void Warp::begin() {
+  const WarpIndex& index = run_.index;
+  for (auto& memory : local_) memory.forget();
+  for (auto& memory : parameters_) memory.forget();
   const auto special = [&](Special which) {
     return at<std::uint32_t>(program_.specials[static_cast<std::size_t>(which)]);
   };
@@ -73,8 +77,8 @@ void Warp::begin(const Entry& entry, const std::vector<std::vector<std::byte>>& 
   std::fill_n(special(Special::block), kLanes, index.block);
   std::fill_n(special(Special::block_count), kLanes, index.block_count);
   std::fill_n(special(Special::thread_count), kLanes, index.thread_count);
-  groups_ = {{kAllLanes, entry.begin, {}, false}};
-  if (order_ != Order::together) part_again(0);
+  groups_ = {{kAllLanes, entry_->begin, {}, false}};
+  if (run_.order != Order::together) part_again(0);
 }
 
 // ---- which lanes are next
@@ -82,8 +86,8 @@ void Warp::begin(const Entry& entry, const std::vector<std::vector<std::byte>>& 
 std::size_t Warp::choose() {
   const auto is_before = [&](const Group& a, const Group& b) {
     if (a.waits != b.waits) return b.waits;
-    if (order_ == Order::forwards) return std::countr_zero(a.lanes) < std::countr_zero(b.lanes);
-    if (order_ == Order::backwards) return std::countr_zero(a.lanes) > std::countr_zero(b.lanes);
+    if (run_.order == Order::forwards) return std::countr_zero(a.lanes) < std::countr_zero(b.lanes);
+    if (run_.order == Order::backwards) return std::countr_zero(a.lanes) > std::countr_zero(b.lanes);
     if (a.calls.size() != b.calls.size()) return a.calls.size() > b.calls.size();
     return a.at < b.at;
   };
@@ -114,9 +118,9 @@ void Warp::part_again(std::size_t index) {
 
 // Runs a group until it ends, waits or parts, or until it may have met another one.
 void Warp::step(std::size_t index) {
-  if (order_ == Order::together) index = join_equals(index);
+  if (run_.order == Order::together) index = join_equals(index);
   std::uint32_t meeting = ~0u;  // where the next group is
-  if (order_ == Order::together) {
+  if (run_.order == Order::together) {
     for (const Group& other : groups_) {
       if (other.at > groups_[index].at) meeting = std::min(meeting, other.at);
     }
@@ -230,7 +234,7 @@ bool Warp::meet(std::size_t index) {
   instruction.run(*this, instruction, group.lanes);
   group.waits = false;
   ++group.at;
-  if (order_ != Order::together) part_again(index);
+  if (run_.order != Order::together) part_again(index);
   return false;
 }
 
@@ -252,35 +256,37 @@ std::byte* Warp::locate(const Instruction& instruction, int lane, std::size_t by
   const auto own = static_cast<std::size_t>(lane);
   switch (instruction.space) {
     case Space::generic: return locate_generic(to, lane, bytes, writes);
-    case Space::shared: ++counts_.shared_accesses; return memories_.shared->at(to, bytes, writes);
+    case Space::shared: ++counts_.shared_accesses; return run_.memories.shared->at(to, bytes, writes);
     case Space::local: return local_[own].at(to, bytes, writes);
     case Space::param: return parameters_[own].at(to, bytes, writes);
     case Space::global: break;
   }
   ++counts_.accesses;
   if (bytes == 16) ++counts_.wide_accesses;
-  return memories_.global->at(to, bytes, writes);
+  return run_.memories.global->at(to, bytes, writes);
 }
 
 std::byte* Warp::locate_generic(std::uint64_t address, int lane, std::size_t bytes, bool writes) {
   const auto own = static_cast<std::size_t>(lane);
   switch (address & kWindowMask) {
-    case kSharedWindow: ++counts_.shared_accesses; return memories_.shared->at(address & ~kWindowMask, bytes, writes);
+    case kSharedWindow:
+      ++counts_.shared_accesses;
+      return run_.memories.shared->at(address & ~kWindowMask, bytes, writes);
     case kLocalWindow: return local_[own].at(address & ~kWindowMask, bytes, writes);
     case kParameterWindow: return parameters_[own].at(address & ~kWindowMask, bytes, writes);
     default: break;
   }
   ++counts_.accesses;
   if (bytes == 16) ++counts_.wide_accesses;
-  return memories_.global->at(address, bytes, writes);
+  return run_.memories.global->at(address, bytes, writes);
 }
 
 // ---- faults
 
 void Warp::fail(const std::string& what, std::uint32_t at) const {
-  std::string who = "block " + std::to_string(index_.block) + ", ";
-  who += lane_ < 0 ? "threads from " + std::to_string(index_.first_thread)
-                   : "thread " + std::to_string(index_.first_thread + static_cast<std::uint32_t>(lane_));
+  std::string who = "block " + std::to_string(run_.index.block) + ", ";
+  who += lane_ < 0 ? "threads from " + std::to_string(run_.index.first_thread)
+                   : "thread " + std::to_string(run_.index.first_thread + static_cast<std::uint32_t>(lane_));
   throw Fault("PTX line " + std::to_string(program_.code[at].line) + ", \"" + program_.text[at] + "\", " + who + ": " +
               what);
 }

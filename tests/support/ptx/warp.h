@@ -40,16 +40,25 @@ struct Memories {
   GlobalMemory* global = nullptr;
 };
 
+// Which warp of a launch runs, and on what.
+struct WarpRun {
+  WarpIndex index;
+  Order order = Order::together;
+  Memories memories;
+};
+
 // One thread at a time. The program and the memories outlive it.
 class Warp {
  public:
   explicit Warp(const Program& program);
 
-  // Runs the entry with the parameters' bytes, one after the other in the order of the entry. Throws Fault.
-  void run(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters, const WarpIndex& index,
-           Order order, const Memories& memories);
+  // What run() runs from now on: an entry of the program, which outlives that, with the bytes of its parameters in
+  // their order. Begins to count anew.
+  void start(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters);
+  // Throws Fault.
+  void run(const WarpRun& run);
 
-  Counts& counts() { return counts_; }
+  const Counts& counts() const { return counts_; }
 
   // ---- for operations
 
@@ -72,7 +81,7 @@ class Warp {
     bool is_beside(const Group& other) const { return at == other.at && calls == other.calls && waits == other.waits; }
   };
 
-  void begin(const Entry& entry, const std::vector<std::vector<std::byte>>& parameters, const WarpIndex& index);
+  void begin();
   std::size_t choose();
   std::size_t join_equals(std::size_t index);
   void step(std::size_t index);
@@ -89,12 +98,11 @@ class Warp {
 
   const Program& program_;
   std::unique_ptr<std::byte[]> registers_;
-  std::vector<TrackedMemory> local_, parameters_;  // of each lane
+  std::vector<TrackedMemory> local_, parameters_;  // of each lane; the entry's parameters have places of their own
+  const Entry* entry_ = nullptr;
   std::vector<Group> groups_;
   Counts counts_;
-  WarpIndex index_;
-  Order order_ = Order::together;
-  Memories memories_;
+  WarpRun run_;
   int lane_ = -1;  // that accesses memory
 };
 

@@ -3,6 +3,7 @@
 
 #include "kernels/block_int/block_int_reference.h"
 #include "kernels/device/codecs.h"
+#include "kernels/device/group.h"
 
 namespace qccl::kernels::device {
 
@@ -14,7 +15,7 @@ class BlockIntCodec {
     float inverse;  // encoding only
   };
 
-  static constexpr bool kRepeats = false;
+  static constexpr bool kIsOrdered = false;
 
   // What a lane knows of a block's elements.
   struct Measure {
@@ -58,16 +59,20 @@ class BlockIntCodec {
 
   // ---- measuring a block
 
+  template <class Use>
+  QCCL_HD void with_sums(Use use) const {
+    use(OneSum());
+  }
   QCCL_HD void begin(Measure& own) const { own = {0}; }
-  QCCL_HD void take(Measure& own, const Octet<float>& values, int count) const {
+  QCCL_HD void take(OneSum, Measure& own, const Octet<float>& values, int count) const {
     QCCL_UNROLL
     for (int i = 0; i < kOctet; ++i) {
       if (i < count) own.magnitude = greater(own.magnitude, reference::magnitude_bits(values.of[i]));
     }
   }
   template <class Group>
-  QCCL_HD void end_block(Group& group, int lanes) const {
-    group.join(&Measure::magnitude, lanes, [](std::uint32_t& a, std::uint32_t b) { a = greater(a, b); });
+  QCCL_HD void end_block(OneSum, Group& group, int lanes) const {
+    join(group, &Measure::magnitude, lanes, [](std::uint32_t& a, std::uint32_t b) { a = greater(a, b); });
   }
   QCCL_HD Header header_of(const Measure& own, std::uint32_t /*count*/) const {
     return static_cast<Header>(reference::make_scale_bits(own.magnitude, bits_) >> 16);

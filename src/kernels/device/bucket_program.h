@@ -105,11 +105,18 @@ class BucketProgram {
     const auto member = static_cast<std::uint32_t>(lane);
     const std::uint32_t begin = begin_of(piece), end = begin_of(std::uint64_t{piece} + 1);
     if (!layout_.is_held) return {{lesser(begin + member * kOctet, end), kGroupLanes * kOctet, end}};
-    const std::uint32_t team = member >> layout_.team_log2, lanes = 1u << layout_.team_log2;
+    const std::uint32_t team = member >> layout_.team_log2, lanes = 1u << layout_.columns_log2;
     const std::uint32_t bucket_begin = lesser(begin + team * codec_.bucket(), end);
     const std::uint32_t bucket_end = lesser(bucket_begin + codec_.bucket(), end);
-    const std::uint32_t first = lesser(bucket_begin + (member & (lanes - 1)) * kOctet, bucket_end);
+    const std::uint32_t octet = turn_of(lane) * lanes * kHeld + (member & (lanes - 1));
+    const std::uint32_t first = lesser(bucket_begin + octet * kOctet, bucket_end);
     return {{first, lanes * kOctet, bucket_end}, (piece << (5 - layout_.team_log2)) + team, true};
+  }
+
+  // The lanes of a team that have its first rows have the first turn.
+  QCCL_HD std::uint32_t turns() const { return 1u << (layout_.team_log2 - layout_.columns_log2); }
+  QCCL_HD std::uint32_t turn_of(int lane) const {
+    return (static_cast<std::uint32_t>(lane) >> layout_.columns_log2) & (turns() - 1);
   }
 
   // Calls use(octet, count) for what there is of a lane's octets.
@@ -126,23 +133,41 @@ class BucketProgram {
 
   template <class Group>
   QCCL_HD void measure(Group& group, std::uint32_t piece) const {
-    const int lanes = 1 << layout_.team_log2;
-    group.each([&](int lane, Lane& own) {
-      codec_.begin(own);
-      each_held(own.held, place_of(piece, lane).runs,
-                [&](const Octet<float>& values, int count) { codec_.take(own, values, count); });
+    group.each([&](int, Lane& own) { codec_.begin(own); });
+    codec_.with_sums([&](auto sums) {
+      take_held(group, piece, sums,
+                [&](Lane& own, const Octet<float>& values, int count) { codec_.take(sums, own, values, count); });
+      if constexpr (Codec::kIsOrdered) {
+        group.each([&](int, Lane& own) { codec_.check(own); });
+        if (!group.any(&Lane::again)) return;
+        take_held(group, piece, sums, [&](Lane& own, const Octet<float>& values, int count) {
+          if (own.again) codec_.take_again(own, values, count);
+        });
+      }
     });
-    codec_.end_block(group, lanes);
-    if constexpr (Codec::kRepeats) {
-      group.each([&](int, Lane& own) { codec_.check(own); });
-      if (!group.any(&Lane::again)) return;
+  }
+
+  // Calls take(own, values, count) for what every lane holds, turn after turn if the codec has an order.
+  template <class Group, class Sums, class Take>
+  QCCL_HD void take_held(Group& group, std::uint32_t piece, Sums sums, Take take) const {
+    const std::uint32_t turns = Codec::kIsOrdered ? this->turns() : 1;
+    QCCL_ROLL
+    for (std::uint32_t turn = 0; turn < turns; ++turn) {
       group.each([&](int lane, Lane& own) {
-        if (!own.again) return;
+        if (Codec::kIsOrdered && turn_of(lane) != turn) return;
         each_held(own.held, place_of(piece, lane).runs,
-                  [&](const Octet<float>& values, int count) { codec_.take_again(own, values, count); });
+                  [&](const Octet<float>& values, int count) { take(own, values, count); });
       });
-      codec_.end_block(group, lanes);
+      if constexpr (Codec::kIsOrdered) {
+        const std::uint32_t next = turn + 1;
+        if (next < turns) {
+          codec_.hand_on(sums, group, static_cast<int>((turn ^ next) << layout_.columns_log2),
+                         [&](int lane) { return turn_of(lane) == next; });
+        }
+      }
     }
+    codec_.end_block(sums, group, 1 << layout_.columns_log2);
+    if constexpr (Codec::kIsOrdered) codec_.share(group, 1 << layout_.columns_log2, 1 << layout_.team_log2);
   }
 
   template <class Group>

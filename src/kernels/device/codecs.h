@@ -123,6 +123,9 @@ struct CastCodec : ValueCodec {
       : ValueCodec(job.format.kind == PayloadKind::float16 ? DataType::float16 : DataType::bfloat16) {}
 };
 
+// What a codec adds up of a bucket, if it has no choice of that (with_sums()).
+struct OneSum {};
+
 // A value of any alignment in a payload's headers.
 template <class T>
 QCCL_HD T load_header(const std::byte* payload, std::uint32_t index) {

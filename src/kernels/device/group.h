@@ -6,7 +6,9 @@
 //   HostGroup  a loop over 32 lanes, forwards or backwards, for tests and for the fake driver
 //
 //   g.each([&](int lane, Private& own) { ... });      Private: what g was made for; kept between calls
-//   g.join(&Private::sum, lanes, [](T& a, const T& b) { ... });   Every lane gets the join of its team's: `lanes`
+//   g.swap(&Private::sum, step, [](int lane, Private& own, const T& other) { ... });   `other` is what the lane
+//       `lane ^ step` had
+//   join(g, &Private::sum, lanes, [](T& a, const T& b) { ... });   Every lane gets the join of its team's: `lanes`
 //       neighbours, a power of two up to 32. In steps lanes / 2, ... 1 each joins that of the lane as far away, so the
 //       function must be commutative in every bit.
 //   g.any(&Private::flag)       whether it is true in a lane
@@ -19,6 +21,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/host_device.h"
 #include "kernels/device/slice_job.h"
 
 namespace qccl::kernels::device {
@@ -35,15 +38,11 @@ class HostGroup {
       use(lane, lanes_[static_cast<std::size_t>(lane)]);
     }
   }
-  template <class T, class Base, class Join>
-  void join(T Base::*member, int lanes, Join join) {
-    for (int step = lanes / 2; step > 0; step /= 2) {
-      std::array<T, kGroupLanes> before;
-      for (std::size_t lane = 0; lane < kGroupLanes; ++lane) before[lane] = lanes_[lane].*member;
-      for (std::size_t lane = 0; lane < kGroupLanes; ++lane) {
-        join(lanes_[lane].*member, before[lane ^ static_cast<std::size_t>(step)]);
-      }
-    }
+  template <class T, class Base, class Use>
+  void swap(T Base::*member, int step, Use use) {
+    std::array<T, kGroupLanes> before;
+    for (std::size_t lane = 0; lane < kGroupLanes; ++lane) before[lane] = lanes_[lane].*member;
+    each([&](int lane, Private& own) { use(lane, own, before[static_cast<std::size_t>(lane ^ step)]); });
   }
   template <class Other>
   HostGroup<Other> with() const {
@@ -60,5 +59,12 @@ class HostGroup {
   const bool backwards_;
   std::array<Private, kGroupLanes> lanes_{};
 };
+
+template <class Group, class T, class Base, class Join>
+QCCL_HD void join(Group& group, T Base::*member, int lanes, Join join) {
+  for (int step = lanes / 2; step > 0; step /= 2) {
+    group.swap(member, step, [&](int, auto& own, const T& other) { join(own.*member, other); });
+  }
+}
 
 }  // namespace qccl::kernels::device

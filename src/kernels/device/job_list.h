@@ -19,7 +19,8 @@ inline constexpr std::uint32_t kMostBuckets = 32;  // of a piece
 
 struct Layout {
   std::uint32_t piece_elements = kPieceElements;
-  int team_log2 = 5;  // of the lanes of a team
+  int team_log2 = 5;     // of the lanes of a team
+  int columns_log2 = 5;  // of its lanes whose octets lie side by side; the next lanes have the rows that follow
   bool is_held = false;
 };
 
@@ -38,21 +39,30 @@ QCCL_HD constexpr std::uint32_t loose_buckets(std::uint32_t bucket) {
   return greater(fit / step * step, step);
 }
 
-// The lanes that add the magnitudes or squares of a bucket of signs are specified (sign_lanes.h).
+// Of a bucket, by as many lanes at most as 2 to the power of `most_log2` that each take so many elements.
+QCCL_HD constexpr int team_log2(std::uint32_t bucket, std::uint32_t of_lane, int most_log2) {
+  int log2 = 0;
+  while (log2 < most_log2 && of_lane << log2 < bucket) ++log2;
+  return log2;
+}
+
+// The lanes that add the magnitudes or squares of a bucket of signs are specified (sign_lanes.h), and the order of the
+// rows, which the next lanes go on with.
 QCCL_HD constexpr Layout layout_of(const SliceJob& job) {
+  constexpr std::uint32_t kOfLane = kHeld * kOctet;
   const PayloadFormat& format = job.format;
   Layout layout;
   if (!has_buckets(format)) return layout;
   const bool has_order = format.kind == PayloadKind::sign && is_quantized(job);
-  const int most_log2 = !has_order ? 5 : format.norm_scale ? 1 : 3;
-  const std::uint32_t of_lane = has_order ? kOctet : kHeld * kOctet;
-  layout.team_log2 = 0;
-  while (layout.team_log2 < most_log2 && of_lane << layout.team_log2 < format.bucket) ++layout.team_log2;
-  layout.is_held = format.bucket % kOctet == 0 && format.bucket <= std::uint32_t{kHeld * kOctet} << layout.team_log2;
+  layout.team_log2 = team_log2(format.bucket, kOfLane, 5);
+  layout.columns_log2 = has_order ? team_log2(format.bucket, kOctet, format.norm_scale ? 1 : 3) : layout.team_log2;
+  layout.team_log2 = greater(layout.team_log2, layout.columns_log2);
+  layout.is_held = format.bucket % kOctet == 0 && format.bucket <= kOfLane << layout.team_log2;
   if (layout.is_held) {
     layout.piece_elements = format.bucket << (5 - layout.team_log2);
-  } else if (is_quantized(job)) {
-    layout.piece_elements = loose_buckets(format.bucket) * format.bucket;
+  } else {
+    layout.team_log2 = layout.columns_log2;
+    if (is_quantized(job)) layout.piece_elements = loose_buckets(format.bucket) * format.bucket;
   }
   return layout;
 }

@@ -33,7 +33,7 @@ class LooseEncoder {
         memory_(memory),
         group_(group),
         buckets_(loose_buckets(job.format.bucket)),
-        lanes_log2_(layout_of(job).team_log2),
+        lanes_log2_(layout_of(job).columns_log2),
         first_bucket_(piece * buckets_),
         begin_(begin_of(first_bucket_)),
         end_(begin_of(first_bucket_ + buckets_)) {}
@@ -68,15 +68,17 @@ class LooseEncoder {
   // Measures the buckets from `first` on, one by each team.
   QCCL_HD void measure(std::uint32_t first) {
     group_.each([&](int, Measure& own) { codec_.begin(own); });
-    take(first, [&](Measure& own, const Octet<float>& values, int count) { codec_.take(own, values, count); });
-    if constexpr (Codec::kRepeats) {
-      group_.each([&](int, Measure& own) { codec_.check(own); });
-      if (group_.any(&Measure::again)) {
-        take(first, [&](Measure& own, const Octet<float>& values, int count) {
+    codec_.with_sums([&](auto sums) {
+      take(first, sums,
+           [&](Measure& own, const Octet<float>& values, int count) { codec_.take(sums, own, values, count); });
+      if constexpr (Codec::kIsOrdered) {
+        group_.each([&](int, Measure& own) { codec_.check(own); });
+        if (!group_.any(&Measure::again)) return;
+        take(first, sums, [&](Measure& own, const Octet<float>& values, int count) {
           if (own.again) codec_.take_again(own, values, count);
         });
       }
-    }
+    });
     group_.each([&](int lane, Measure& own) {
       const std::uint32_t bucket = bucket_of(first, lane);
       const bool leads = (static_cast<std::uint32_t>(lane) & ((1u << lanes_log2_) - 1)) == 0;
@@ -96,8 +98,8 @@ class LooseEncoder {
     });
   }
 
-  template <class Take>
-  QCCL_HD void take(std::uint32_t first, Take take) {
+  template <class Sums, class Take>
+  QCCL_HD void take(std::uint32_t first, Sums sums, Take take) {
     const std::uint32_t lanes = 1u << lanes_log2_;
     for (std::uint32_t block = 0; block < octets(job_.format.bucket); block += kBlockOctets) {
       group_.each([&](int lane, Measure& own) {
@@ -113,7 +115,7 @@ class LooseEncoder {
           take(own, values, run.count);
         }
       });
-      codec_.end_block(group_, static_cast<int>(lanes));
+      codec_.end_block(sums, group_, static_cast<int>(lanes));
     }
   }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/device/codecs.h"
+#include "kernels/device/group.h"
 #include "kernels/minmax/minmax_reference.h"
 
 namespace qccl::kernels::device {
@@ -14,7 +15,7 @@ class MinmaxCodec {
   using Header = reference::BucketHeader;
   using Quantizer = reference::Quantizer;
 
-  static constexpr bool kRepeats = false;
+  static constexpr bool kIsOrdered = false;
 
   // What a lane knows of a bucket's elements.
   struct Measure {
@@ -68,8 +69,12 @@ class MinmaxCodec {
 
   // ---- measuring a bucket
 
+  template <class Use>
+  QCCL_HD void with_sums(Use use) const {
+    use(OneSum());
+  }
   QCCL_HD void begin(Measure& own) const { own = {{kInfinity, -kInfinity}}; }
-  QCCL_HD void take(Measure& own, const Octet<float>& values, int count) const {
+  QCCL_HD void take(OneSum, Measure& own, const Octet<float>& values, int count) const {
     Measure::Extremes& known = own.extremes;
     bool has_nan = false;
     QCCL_UNROLL
@@ -83,8 +88,8 @@ class MinmaxCodec {
     if (has_nan) known.low = -kInfinity;
   }
   template <class Group>
-  QCCL_HD void end_block(Group& group, int lanes) const {
-    group.join(&Measure::extremes, lanes, [](Measure::Extremes& a, const Measure::Extremes& b) {
+  QCCL_HD void end_block(OneSum, Group& group, int lanes) const {
+    join(group, &Measure::extremes, lanes, [](Measure::Extremes& a, const Measure::Extremes& b) {
       a.low = fminf(a.low, b.low);
       a.high = fmaxf(a.high, b.high);
     });

@@ -1,11 +1,12 @@
 // Signs for bucket_program.h (the rule: sign_reference.h). The specified order of a sum is that of a team's lanes:
 // eight have the 64 columns of the mean's rows, two the 16 of the norm's, and join() adds columns l and l + 32, l + 16
-// and so on.
+// and so on. Where a bucket has more rows than such lanes hold, the next lanes of the team go on with their columns.
 #pragma once
 
 #include <cmath>
 
 #include "kernels/device/codecs.h"
+#include "kernels/device/group.h"
 #include "kernels/sign/sign_reference.h"
 
 namespace qccl::kernels::device {
@@ -15,7 +16,7 @@ class SignCodec {
   using Header = float;
   using Quantizer = float;  // the scale
 
-  static constexpr bool kRepeats = true;
+  static constexpr bool kIsOrdered = true;  // sums have an order, and may be made again
 
   // What a lane knows of a bucket's elements.
   struct Measure {
@@ -54,17 +55,32 @@ class SignCodec {
 
   // ---- measuring a bucket
 
+  // What is added of an element, and where: magnitudes for a mean, squares for a norm. A choice for all of a bucket, so
+  // that a device does not compute both.
+  struct Magnitudes {
+    static constexpr auto kColumns = &Measure::magnitudes;
+    QCCL_HD static float of(float x) { return std::fabs(x); }
+  };
+  struct Squares {
+    static constexpr auto kColumns = &Measure::squares;
+    QCCL_HD static double of(float x) { return double{x} * double{x}; }
+  };
+  template <class Use>
+  QCCL_HD void with_sums(Use use) const {
+    if (format_.norm_scale) {
+      use(Squares());
+    } else {
+      use(Magnitudes());
+    }
+  }
+
   QCCL_HD void begin(Measure& own) const { own = {{}, {}, 0, false}; }
-  QCCL_HD void take(Measure& own, const Octet<float>& values, int count) const {
+  template <class Sums>
+  QCCL_HD void take(Sums, Measure& own, const Octet<float>& values, int count) const {
+    auto& columns = own.*Sums::kColumns;
     QCCL_UNROLL
     for (int i = 0; i < kOctet; ++i) {
-      if (i >= count) break;
-      const float x = values.of[i];
-      if (format_.norm_scale) {
-        own.squares.of[i] += double{x} * double{x};
-      } else {
-        own.magnitudes.of[i] += std::fabs(x);
-      }
+      if (i < count) columns.of[i] += Sums::of(values.of[i]);
     }
   }
   QCCL_HD void take_again(Measure& own, const Octet<float>& values, int count) const {
@@ -73,12 +89,38 @@ class SignCodec {
       if (i < count) own.magnitudes.of[i] += std::fabs(values.of[i]) * reference::kSignShrink;
     }
   }
+  // Lanes that have the rows after those of the lanes `step` away go on with their columns.
+  template <class Sums, class Group, class GoesOn>
+  QCCL_HD void hand_on(Sums, Group& group, int step, GoesOn goes_on) const {
+    group.swap(Sums::kColumns, step, [&](int lane, auto& own, const auto& other) {
+      if (goes_on(lane)) own.*Sums::kColumns = other;
+    });
+  }
+  // Adds the lanes' columns, as reference::sum_of_lanes(), to the totals.
+  template <class Sums, class Group>
+  QCCL_HD void end_block(Sums, Group& group, int lanes) const {
+    join(group, Sums::kColumns, lanes, [](auto& a, const auto& b) {
+      QCCL_UNROLL
+      for (int i = 0; i < kOctet; ++i) a.of[i] += b.of[i];
+    });
+    group.each([&](int, auto& own) {
+      auto& sums = own.*Sums::kColumns;
+      QCCL_UNROLL
+      for (int width = kOctet / 2; width > 0; width /= 2) {
+        QCCL_UNROLL
+        for (int i = 0; i < width; ++i) sums.of[i] += sums.of[i + width];
+      }
+      own.total += sums.of[0];
+      sums = {};
+    });
+  }
+  // After end_block(): all lanes of a team get the total of its last ones, `columns` as these are.
   template <class Group>
-  QCCL_HD void end_block(Group& group, int lanes) const {
-    if (format_.norm_scale) {
-      end_block_of(group, &Measure::squares, lanes);
-    } else {
-      end_block_of(group, &Measure::magnitudes, lanes);
+  QCCL_HD void share(Group& group, int columns, int lanes) const {
+    for (int step = columns; step < lanes; step *= 2) {
+      group.swap(&Measure::total, step, [&](int lane, auto& own, double other) {
+        if ((lane & step) == 0) own.total = other;
+      });
     }
   }
   // Whether the elements are to be taken again. The sum of squares cannot overflow.
@@ -95,25 +137,6 @@ class SignCodec {
   }
 
  private:
-  // Adds the lanes' columns, as reference::sum_of_lanes(), to the totals.
-  template <class Group, class T>
-  QCCL_HD void end_block_of(Group& group, Octet<T> Measure::*columns, int lanes) const {
-    group.join(columns, lanes, [](Octet<T>& a, const Octet<T>& b) {
-      QCCL_UNROLL
-      for (int i = 0; i < kOctet; ++i) a.of[i] += b.of[i];
-    });
-    group.each([&](int, Measure& own) {
-      Octet<T>& sums = own.*columns;
-      QCCL_UNROLL
-      for (int width = kOctet / 2; width > 0; width /= 2) {
-        QCCL_UNROLL
-        for (int i = 0; i < width; ++i) sums.of[i] += sums.of[i + width];
-      }
-      own.total += sums.of[0];
-      sums = {};
-    });
-  }
-
   const SignFormat format_;
   const std::size_t codes_offset_;
 };

@@ -17,17 +17,15 @@ class Warp {
     use(static_cast<int>(threadIdx.x % kGroupLanes), own_);
     __syncwarp();
   }
-  template <class T, class Base, class Join>
-  __device__ void join(T Base::*member, int lanes, Join join) {
+  template <class T, class Base, class Use>
+  __device__ void swap(T Base::*member, int step, Use use) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0);
-    for (int step = lanes / 2; step > 0; step /= 2) {
-      std::uint32_t words[sizeof(T) / 4];
-      std::memcpy(words, &(own_.*member), sizeof(T));
-      for (std::uint32_t& word : words) word = __shfl_xor_sync(kAll, word, step);
-      T other;
-      std::memcpy(&other, words, sizeof(T));
-      join(own_.*member, other);
-    }
+    std::uint32_t words[sizeof(T) / 4];
+    std::memcpy(words, &(own_.*member), sizeof(T));
+    for (std::uint32_t& word : words) word = __shfl_xor_sync(kAll, word, step);
+    T other;
+    std::memcpy(&other, words, sizeof(T));
+    use(static_cast<int>(threadIdx.x % kGroupLanes), own_, other);
   }
   template <class Other>
   __device__ Warp<Other> with() const {

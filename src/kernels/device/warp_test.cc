@@ -113,6 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Warps,
                                            PayloadFormat{PayloadKind::block_int, 5, false, false, 32},  //
                                            PayloadFormat{PayloadKind::block_int, 8, true, false, 7},    //
                                            PayloadFormat{PayloadKind::sign, 1, false, false, 256},      //
+                                           PayloadFormat{PayloadKind::sign, 1, false, false, 1000},     //
                                            PayloadFormat{PayloadKind::sign, 1, false, true, 24}));
 
 TEST(WarpsOfOwnType, equal_the_hosts_kernels) {

@@ -65,6 +65,25 @@ def test_newcomers_join_the_default_group_and_make_groups_with_its_ranks(transpo
     assert values_of(run_processes(body, 4, environment=OPEN | {"QCCL_TRANSPORT": transport})) == [[0, 1, 2, 3]] * 4
 
 
+def test_the_environments_compression_is_for_gradients_with_newcomers_too(tmp_path):
+    def body(rank):
+        if rank < 2:
+            begin(rank, 2, tmp_path)
+            qccl.grow(at_least=1)
+        else:
+            qccl.join(doors(2, tmp_path), timeout=TIMEOUT)
+        values = torch.linspace(0, 1, 100_000)
+        dist.all_reduce(values)
+        assert torch.equal(values, 3 * torch.linspace(0, 1, 100_000)), "no gradients"
+        model = DistributedDataParallel(torch.nn.Linear(300, 300, bias=False))
+        before = qccl.traffic().payload_bytes_sent
+        model(torch.randn(4, 300)).sum().backward()
+        return (qccl.traffic().payload_bytes_sent - before) / (300 * 300 * 4)
+
+    sent = values_of(run_processes(body, 3, environment=OPEN | {"QCCL_COMPRESSION": "int:bits=4"}))
+    assert all(0 < each < 0.5 for each in sent), "uncompressed it is 4/3"
+
+
 def test_a_replacement_trains_on_with_the_survivors_of_a_kill(tmp_path):
     def body(rank):
         torch.manual_seed(rank)

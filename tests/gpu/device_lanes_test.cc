@@ -363,7 +363,7 @@ TEST_P(DeviceLanes, a_device_that_fails_ends_the_call_on_all_ranks_with_its_word
 
 // Rank 0's device, while a job of the call is under way.
 TEST_P(DeviceLanes, a_device_with_a_fault_ends_the_call_on_all_ranks_with_its_words) {
-  static_cast<void>(fake::library_streams());  // where they can't be seen, this ends the test before a rank waits
+  fake::repair(0);  // where a device can have no fault and go on, this ends the test before a rank waits
   std::latch opened(1), ended(2);
   expect_success(2, [&](Communicator& comm) {
     const int device = comm.rank();

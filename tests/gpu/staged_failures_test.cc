@@ -270,7 +270,7 @@ TEST_P(StagedFailures, a_device_that_fails_ends_the_call_on_all_ranks_with_its_w
 TEST_P(StagedFailures, a_device_with_a_fault_ends_calls_in_every_state_and_refuses_later_ones) {
   constexpr const char* kWords[] = {"the work before it on its stream", "the copy of its input", "rank 1",
                                     "the copy of its output"};
-  static_cast<void>(fake::library_streams());  // where they can't be seen, this ends the test before a rank waits
+  fake::repair(0);  // where a device can have no fault and go on, this ends the test before a rank waits
   for (std::size_t state = 0; state < std::size(kWords); ++state) {
     std::latch posts(1), ended(2);
     expect_success(2, [&](Communicator& comm) {

@@ -123,7 +123,7 @@ void set_queues(std::size_t queues) {
   if (queues != queues_of_environment()) refuse("have other queues than its process");
 }
 void fault(int, Code) { refuse("have a fault and go on"); }
-void repair(int) {}
+void repair(int) { refuse("have a fault and go on"); }
 
 // main.cc asks for the most.
 std::size_t queues_of_environment() { return kMostQueues; }

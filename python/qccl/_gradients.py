@@ -39,7 +39,7 @@ def find_caller() -> tuple[bool, str]:
     while frame is not None and _is_in(_module_of(frame), _PASSED):
         frame = frame.f_back
     if frame is None or _module_of(frame) == _AUTOGRAD:
-        return _is_reducer(), "torch.nn.parallel.distributed" if _is_reducer() else "C++"
+        return (True, "torch.nn.parallel.distributed") if _is_reducer() else (False, "C++")
     name = f"{_module_of(frame)}.{frame.f_code.co_name}"
     named = [caller.strip() for caller in os.environ.get("QCCL_COMPRESSION_CALLERS", "").split(",")]
     return "*" in named or _is_in(name, (*_GRADIENT_CALLERS, *named)), name

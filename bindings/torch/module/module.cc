@@ -80,7 +80,7 @@ Counters counters_of(const Traffic& traffic) {
 
 Counters traffic(const BackendPointer& backend) { return counters_of(own(backend).communicator().traffic()); }
 
-// Of each job with an open group.
+// The counters of each job that has an open group.
 std::vector<Counters> traffic_of_process() {
   std::vector<Counters> found;
   for (const auto& job : JobRegistry::instance().all()) {

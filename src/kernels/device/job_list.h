@@ -39,15 +39,14 @@ QCCL_HD constexpr std::uint32_t loose_buckets(std::uint32_t bucket) {
   return greater(fit / step * step, step);
 }
 
-// Of a bucket, by as many lanes at most as 2 to the power of `most_log2` that each take so many elements.
+// The log2 of how many lanes share a bucket: as few as hold it with `of_lane` elements each, at most 2^most_log2.
 QCCL_HD constexpr int team_log2(std::uint32_t bucket, std::uint32_t of_lane, int most_log2) {
   int log2 = 0;
   while (log2 < most_log2 && of_lane << log2 < bucket) ++log2;
   return log2;
 }
 
-// The lanes that add the magnitudes or squares of a bucket of signs are specified (sign_lanes.h), and the order of the
-// rows, which the next lanes go on with.
+// For a bucket of signs, sign_reference.h specifies which lanes add its columns and in which order they take its rows.
 QCCL_HD constexpr Layout layout_of(const SliceJob& job) {
   constexpr std::uint32_t kOfLane = kHeld * kOctet;
   const PayloadFormat& format = job.format;

@@ -89,7 +89,7 @@ class SignCodec {
       if (i < count) own.magnitudes.of[i] += std::fabs(values.of[i]) * reference::kSignShrink;
     }
   }
-  // Lanes that have the rows after those of the lanes `step` away go on with their columns.
+  // The lanes for which goes_on(lane) holds take over the sums of the lanes `step` away, whose rows come before theirs.
   template <class Sums, class Group, class GoesOn>
   QCCL_HD void hand_on(Sums, Group& group, int step, GoesOn goes_on) const {
     group.swap(Sums::kColumns, step, [&](int lane, auto& own, const auto& other) {
@@ -114,7 +114,7 @@ class SignCodec {
       sums = {};
     });
   }
-  // After end_block(): all lanes of a team get the total of its last ones, `columns` as these are.
+  // After end_block(): gives every lane of a team the total of the team's last `columns` lanes.
   template <class Group>
   QCCL_HD void share(Group& group, int columns, int lanes) const {
     for (int step = columns; step < lanes; step *= 2) {

@@ -105,7 +105,7 @@ struct Allocation {
   // Whether something was written in every byte of the range, which lies inside.
   bool is_written(DevicePointer memory, std::size_t bytes) const;
   void note_written(DevicePointer memory, std::size_t bytes);
-  // Of a copy from `other`: what was not written there is not here.
+  // Notes a copy from `other`: bytes that were not written there stay unwritten here.
   void note_copied(DevicePointer memory, const Allocation& other, DevicePointer from, std::size_t bytes);
 };
 

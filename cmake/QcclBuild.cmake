@@ -11,7 +11,7 @@ set(CMAKE_CXX_VISIBILITY_PRESET default)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # An installed program finds the installed library, wherever the prefix is moved.
 set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_CXX_FLAGS_RELEASE -O2)
 
 if(CMAKE_CXX_BYTE_ORDER STREQUAL "BIG_ENDIAN")
   message(FATAL_ERROR "QCCL's formats are little-endian and this machine is not")
@@ -51,13 +51,36 @@ if(QCCL_FUZZ)
   target_compile_options(qccl_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# The files of a folder, or of several, become one unit: parsing the headers that they share costs more than all else.
+# The sanitizers' builds compile each file alone, so that each includes what it uses.
+option(QCCL_UNITY "Compile each folder of the library and of its programs as one unit" ON)
+
+# qccl_compile_by_folder(TARGET [UNIT NAME] sources...): all of them as the unit NAME, if there is a name.
+function(qccl_compile_by_folder target)
+  cmake_parse_arguments(ARG "" "UNIT" "" ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QCCL_UNITY} UNITY_BUILD_MODE GROUP)
+  if(QCCL_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # it takes the files of a unit for headers
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+  foreach(source IN LISTS ARG_UNPARSED_ARGUMENTS)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    if(ARG_UNIT)
+      set(group ${ARG_UNIT})
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+
 set_property(GLOBAL PROPERTY QCCL_LAYERS "")
 
-# qccl_layer(FOLDER [SUBFOLDERS] [LINK libraries...]): makes every *.cc of src/FOLDER (not *_test.cc),
-# with SUBFOLDERS also of its subfolders, an object of the library. Tests beside the source become one
-# program, qccl_test_FOLDER.
+# qccl_layer(FOLDER [SUBFOLDERS] [UNITS folders,... ...] [FILES_ALONE paths...] [LINK libraries...]): makes every *.cc
+# of src/FOLDER (not *_test.cc), with SUBFOLDERS also of its subfolders, an object of the library. A folder is compiled
+# as one unit; those that UNITS names together, "." the layer's own, are one; the files of FILES_ALONE, and those of its
+# folders, are compiled one by one. Tests beside the source become one program, qccl_test_FOLDER.
 function(qccl_layer folder)
-  cmake_parse_arguments(ARG "SUBFOLDERS" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "SUBFOLDERS" "" "UNITS;FILES_ALONE;LINK" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
   set(places ${dir})
@@ -74,6 +97,22 @@ function(qccl_layer folder)
   target_link_libraries(qccl_${name} PUBLIC qccl_flags fmt::fmt Threads::Threads ${ARG_LINK})
   target_include_directories(qccl_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_precompile_headers(qccl_${name} REUSE_FROM qccl_headers)
+  foreach(alone IN LISTS ARG_FILES_ALONE)
+    list(FILTER sources EXCLUDE REGEX "/src/${alone}(/|$)")
+  endforeach()
+  foreach(unit IN LISTS ARG_UNITS)
+    string(REPLACE "," ";" folders ${unit})
+    list(TRANSFORM folders PREPEND ${dir}/)
+    list(TRANSFORM folders REPLACE "/\\.$" "")
+    set(together ${sources})
+    list(TRANSFORM folders APPEND "/[^/]+$" OUTPUT_VARIABLE files)
+    list(JOIN files "|" files)
+    list(FILTER together INCLUDE REGEX "${files}")
+    list(REMOVE_ITEM sources ${together})
+    string(MAKE_C_IDENTIFIER "${name}_${unit}" group)
+    qccl_compile_by_folder(qccl_${name} UNIT ${group} ${together})
+  endforeach()
+  qccl_compile_by_folder(qccl_${name} ${sources})
   set_property(GLOBAL APPEND PROPERTY QCCL_LAYERS ${name})
   set_property(GLOBAL PROPERTY QCCL_FOLDERS_${name} ${places})
 endfunction()
@@ -107,6 +146,7 @@ function(qccl_layer_tests)
     if(tests)
       add_executable(qccl_test_${name} ${tests})
       target_link_libraries(qccl_test_${name} PRIVATE qccl_internal GTest::gtest_main)
+      qccl_compile_by_folder(qccl_test_${name} ${tests})
       qccl_discover_tests(qccl_test_${name} ${name} 300)
     endif()
   endforeach()

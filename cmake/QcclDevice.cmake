@@ -28,15 +28,15 @@ function(qccl_nvcc output)
     VERBATIM)
 endfunction()
 
-# qccl_add_device_kernels(TARGET): compiles the images into its kernel_images.cc, if QCCL_DEVICE_KERNELS asks for them.
-# AUTO is not for builds with sanitizers, which cannot look into them.
-function(qccl_add_device_kernels target)
+# Compiles the kernels, if QCCL_DEVICE_KERNELS asks for them: the target qccl_device_images. AUTO is not for builds with
+# sanitizers, which cannot look into them.
+function(qccl_compile_device_kernels)
   if(QCCL_DEVICE_KERNELS STREQUAL "OFF" OR (QCCL_DEVICE_KERNELS STREQUAL "AUTO" AND (QCCL_SANITIZE OR QCCL_FUZZ)))
     return()
   endif()
   qccl_find_nvcc()
   if(QCCL_NVCC)
-    qccl_build_images(${target})
+    qccl_build_images(${PROJECT_BINARY_DIR}/device_kernels)
   elseif(QCCL_DEVICE_KERNELS STREQUAL "ON")
     message(FATAL_ERROR "QCCL_DEVICE_KERNELS is ON, but ${QCCL_NO_NVCC}")
   else()
@@ -44,8 +44,22 @@ function(qccl_add_device_kernels target)
   endif()
 endfunction()
 
-function(qccl_build_images target)
+# qccl_add_device_kernels(TARGET): puts the images, if they are built, into its kernel_images.cc.
+function(qccl_add_device_kernels target)
+  if(NOT TARGET qccl_device_images)
+    return()
+  endif()
   set(folder ${PROJECT_BINARY_DIR}/device_kernels)
+  get_property(architectures GLOBAL PROPERTY QCCL_CUBIN_ARCHITECTURES)
+  set(definitions "QCCL_CUBINS_FILE=\"${folder}/cubins.fatbin\"" "QCCL_PTX_FILE=\"${folder}/kernels.ptx\""
+                  "QCCL_CUBIN_ARCHITECTURES=\"${architectures}\"")
+  set_source_files_properties(
+    ${PROJECT_SOURCE_DIR}/src/device/kernel_images.cc TARGET_DIRECTORY ${target}
+    PROPERTIES OBJECT_DEPENDS "${folder}/cubins.fatbin;${folder}/kernels.ptx" COMPILE_DEFINITIONS "${definitions}")
+  add_dependencies(${target} qccl_device_images)
+endfunction()
+
+function(qccl_build_images folder)
   file(MAKE_DIRECTORY ${folder})
   get_filename_component(tools ${QCCL_NVCC} REALPATH)
   get_filename_component(tools ${tools} DIRECTORY)
@@ -70,20 +84,23 @@ function(qccl_build_images target)
     qccl_nvcc(${folder}/compute_${architecture}.ptx -ptx -arch=compute_${architecture})
     add_custom_target(qccl_compute_${architecture} DEPENDS ${folder}/compute_${architecture}.ptx)
   endforeach()
-  # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is. Which bytes of a
-  # load are used is only a hint, of PTX 8.3.
+  # Says that it is of PTX 7.0, of CUDA 11.0, so that old drivers take it; ptxas checks that it is, for the tests. Which
+  # bytes of a load are used is only a hint, of PTX 8.3.
   add_custom_command(
     OUTPUT ${folder}/kernels.ptx
     COMMAND sed -e "s/^\\.version .*/.version 7.0/" -e "/used_bytes_mask/d" ${folder}/compute_75.ptx
             > ${folder}/kernels.ptx
-    COMMAND ${ptxas} -O0 -arch=sm_75 ${folder}/kernels.ptx -o ${folder}/checked.cubin
     DEPENDS ${folder}/compute_75.ptx
     VERBATIM)
+  add_custom_command(
+    OUTPUT ${folder}/checked.cubin
+    COMMAND ${ptxas} -O0 -arch=sm_75 ${folder}/kernels.ptx -o ${folder}/checked.cubin
+    DEPENDS ${folder}/kernels.ptx
+    VERBATIM)
+  add_custom_target(qccl_checked_ptx DEPENDS ${folder}/checked.cubin)
+  add_dependencies(qccl_tests qccl_checked_ptx)
+  add_custom_target(qccl_device_images DEPENDS ${folder}/cubins.fatbin ${folder}/kernels.ptx)
   list(JOIN architectures ", " architectures)
-  set(definitions "QCCL_CUBINS_FILE=\"${folder}/cubins.fatbin\"" "QCCL_PTX_FILE=\"${folder}/kernels.ptx\""
-                  "QCCL_CUBIN_ARCHITECTURES=\"${architectures}\"")
-  set_source_files_properties(
-    ${PROJECT_SOURCE_DIR}/src/device/kernel_images.cc TARGET_DIRECTORY ${target}
-    PROPERTIES OBJECT_DEPENDS "${folder}/cubins.fatbin;${folder}/kernels.ptx" COMPILE_DEFINITIONS "${definitions}")
+  set_property(GLOBAL PROPERTY QCCL_CUBIN_ARCHITECTURES "${architectures}")
   message(STATUS "Device kernels: PTX and machine code for sm_${architectures}, by ${QCCL_NVCC}")
 endfunction()

@@ -17,16 +17,20 @@ endfunction()
 # The library is compiled with -fPIC and programs with -fPIE, so they need separate headers.
 add_library(qccl_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/headers.cc)
 qccl_precompiled(qccl_headers)
+# Programs and tests are compiled with -O1: less compile time than -O2, but not unoptimized, because their references
+# sum megabytes.
+add_library(qccl_program_flags INTERFACE)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(qccl_program_flags INTERFACE -O1)
+endif()
+# GoogleTest's macros end in an if, and GCC warns of it once the header is precompiled. Stacks of tests show lines.
+add_library(qccl_test_flags INTERFACE)
+target_compile_options(qccl_test_flags INTERFACE -Wno-dangling-else -g1)
+target_link_libraries(qccl_test_flags INTERFACE qccl_program_flags)
 add_executable(qccl_program_headers ${CMAKE_CURRENT_LIST_DIR}/headers.cc)
+target_link_libraries(qccl_program_headers PRIVATE qccl_program_flags)
 qccl_precompiled(qccl_program_headers)
 
-# Tests are compiled with -O1: less compile time than -O2, but not unoptimized, because their references sum megabytes.
-# GoogleTest's macros end in an if, and GCC warns of it once the header is precompiled.
-add_library(qccl_test_flags INTERFACE)
-target_compile_options(qccl_test_flags INTERFACE -Wno-dangling-else)
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_compile_options(qccl_test_flags INTERFACE -O1)
-endif()
 if(QCCL_TESTS)
   find_package(GTest REQUIRED)
   add_executable(qccl_test_headers ${CMAKE_CURRENT_LIST_DIR}/headers.cc)

@@ -38,7 +38,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Class:
-    """A class, which is no struct: how many functions, data members and nested types it declares."""
+    """A class or struct: how many functions, data members and nested types it declares."""
 
     line: int
     head: str
@@ -144,7 +144,7 @@ class _Walker:
         if closed.kind == "class":
             head = _plain(closed.head)
             scope.declarations += scope.kind == "class"
-            if re.match(r"(?:template\s*<.*>\s*)?class\b", head):
+            if re.match(r"(?:template\s*<.*>\s*)?(?:class|struct)\b", head):
                 self.classes.append(Class(closed.head_line, head, closed.declarations))
         if closed.kind == "value" or scope.parentheses > 0:
             scope.text += "{}"
@@ -160,7 +160,8 @@ def _plain(text: str) -> str:
 
 
 def parameters(head: str) -> tuple[str, int, bool]:
-    """A function's name, how many parameters it has, and whether it is a constructor."""
+    """A function's name, how many parameters it has, and whether it is a constructor. References that a constructor
+    takes, which its object uses, do not count."""
     flat = without_angles(re.sub(r"\boperator\s*(?:\(\)|[^\w\s(]+)", "operator", head).replace("->", " "))
     start = flat.find("(")
     named = re.search(r"[\w~:]+(?=\s*$)", flat[: max(start, 0)])
@@ -178,7 +179,9 @@ def parameters(head: str) -> tuple[str, int, bool]:
         if len(names) > 1
         else not re.sub(r"\b(?:explicit|constexpr|inline|template)\b", "", flat[: named.start()]).strip()
     )
-    return named[0], commas + bool(flat[start + 1 : end].strip()), is_constructor
+    listed = flat[start + 1 : end]
+    used = len(re.findall(r"\w\s*&\s*\w", listed)) if is_constructor else 0
+    return named[0], commas + bool(listed.strip()) - used, is_constructor
 
 
 def without_angles(text: str) -> str:

@@ -25,6 +25,7 @@ formatted() {
 
 check layers .venv/bin/python scripts/check_layers.py
 check sizes .venv/bin/python scripts/check_style.py
+check "largest parts" .venv/bin/python scripts/report_sizes.py
 check clang-format formatted
 check ruff .venv/bin/ruff check --quiet --output-format=concise
 check mypy .venv/bin/mypy --no-error-summary

@@ -2,6 +2,7 @@
 """Changes the library one operator, constant or condition at a time and lists the changes that no test notices.
 
     mutants.py [--count 100] [--skip 0] [--seed 1] [--least 85] [FOLDER...]
+    mutants.py --planted
 
 Draws COUNT changes from FOLDERs (default: src/plan src/engine src/wire src/codec), builds each in a copy of the
 checkout below build-mutants/ and runs the C++ tests on it: first those of the changed layer, then those of the layers
@@ -9,6 +10,9 @@ above it and those that cross layers, until one fails, crashes or hangs. A chang
 another one. Prints each change as it is decided and a summary; exit 1 if fewer than LEAST percent were noticed. With
 --skip, an interrupted run goes on behind the changes that it has decided. JOBS sets how many processes compile and
 test.
+
+With --planted, makes the mistakes of tests/planted_mistakes.toml instead. An assertion (QCCL_CHECK) has to catch each
+of them in the test program that it names, before a test of it has seen a wrong result.
 """
 
 import argparse
@@ -27,12 +31,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import tomllib
+
 from check_layers import MAY_INCLUDE
 from cpp_source import SUFFIXES, blank_literals
 
 ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "build-mutants" / "checkout"
 BUILD = COPY / "build"
+PLANTED = ROOT / "tests" / "planted_mistakes.toml"
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
 FOLDERS = ["src/plan", "src/engine", "src/wire", "src/codec"]
 SLOWER = 8  # a program that takes so many times its own time hangs
@@ -184,8 +191,8 @@ def build(target: str, log: Path) -> bool:
         return subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode == 0
 
 
-def prepare(folders: list[str]) -> list[Program]:
-    """Copies the checkout, builds it and times its test programs, the fastest first."""
+def copy_checkout() -> None:
+    """Copies the checkout and configures it."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = set(filter(None, listed.split("\0")))
     for copy in [path for path in COPY.rglob("*") if path.is_file() and BUILD not in path.parents]:
@@ -196,9 +203,14 @@ def prepare(folders: list[str]) -> list[Program]:
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.is_file() and not (copy.is_file() and copy.read_bytes() == source.read_bytes()):
             shutil.copy(source, copy)
-    print("building the tests ...", flush=True)
     command = ["cmake", "--preset", "default", "-DQCCL_BENCHMARKS=OFF", "-DQCCL_EXAMPLES=OFF"]
     subprocess.run(command, cwd=COPY, check=True, stdout=subprocess.DEVNULL)
+
+
+def prepare(folders: list[str]) -> list[Program]:
+    """Copies the checkout, builds it and times its test programs, the fastest first."""
+    copy_checkout()
+    print("building the tests ...", flush=True)
     if not build("qccl_tests", COPY / "build.log"):
         sys.exit(f"mutants.py: the unchanged code does not compile: see {COPY / 'build.log'}")
     command = ["ctest", "--test-dir", str(BUILD), "--show-only=json-v1"]
@@ -296,6 +308,72 @@ def summarize(survivors: list[str], noticed_by: Counter, done: int, least: float
     return 0 if percent >= least else 1
 
 
+@dataclass(frozen=True)
+class Planted:
+    """A mistake of ours: `old`, which stands once in the file, becomes `new`."""
+
+    invariant: str  # what it breaks
+    file: str
+    old: str
+    new: str
+    program: str  # of tests/CMakeLists.txt or a layer's
+    tests: str = "*"
+
+    def apply(self) -> str:
+        text = (ROOT / self.file).read_text()
+        if text.count(self.old) != 1:
+            sys.exit(f"mutants.py: {self.file} has {text.count(self.old)} times: {self.old}")
+        return text.replace(self.old, self.new)
+
+
+def planted_mistakes() -> list[Planted]:
+    return [Planted(**each) for each in tomllib.loads(PLANTED.read_text())["mistake"]]
+
+
+def caught_by(output: str) -> str | None:
+    """The broken invariant that ended the program, None if a test failed first or no invariant was broken."""
+    for line in output.splitlines():
+        if "[  FAILED  ]" in line or ": Failure" in line:
+            return None
+        if found := re.search(r"broken invariant: (.+ at \S+:\d+)", line):
+            return found[1].replace(f"{COPY}/", "")
+    return None
+
+
+def verdict_of(planted: Planted) -> str | None:
+    if not build(planted.program, COPY / "build.log"):
+        sys.exit(f"mutants.py: does not compile, see {COPY / 'build.log'}: {planted}")
+    (path,) = [found for found in BUILD.rglob(planted.program) if found.is_file()]
+    command = [str(path), f"--gtest_filter={planted.tests}", "--gtest_fail_fast"]
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, cwd=BUILD, stdout=output, stderr=output, start_new_session=True)
+        try:
+            process.wait(LEAST_SECONDS * 5)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            end(process)
+        output.seek(0)
+        return caught_by(output.read())
+
+
+def run_planted() -> int:
+    copy_checkout()
+    missed = 0
+    mistakes = planted_mistakes()
+    for number, planted in enumerate(mistakes, 1):
+        original = (COPY / planted.file).read_text()
+        (COPY / planted.file).write_text(planted.apply())
+        try:
+            caught = verdict_of(planted)
+        finally:
+            (COPY / planted.file).write_text(original)
+        missed += caught is None
+        print(f"[{number}/{len(mistakes)}] {planted.invariant}: {caught or 'NOT CAUGHT'}", flush=True)
+    print(f"{len(mistakes) - missed} of {len(mistakes)} planted mistakes caught by an assertion")
+    return 1 if missed else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="how many changes to try (default 100)")
@@ -303,7 +381,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which changes (default 1)")
     parser.add_argument("--least", type=float, default=85, help="the least percentage noticed (default 85)")
     parser.add_argument("folders", nargs="*", metavar="FOLDER", default=FOLDERS, help=f"default: {' '.join(FOLDERS)}")
-    return run(parser.parse_args())
+    parser.add_argument("--planted", action="store_true", help="the planted mistakes instead: who catches them")
+    options = parser.parse_args()
+    return run_planted() if options.planted else run(options)
 
 
 if __name__ == "__main__":

@@ -90,13 +90,13 @@ void CommandLine::print_completions(const std::string& last_word) const {
 
 Names<Collective> collective_names() {
   Names<Collective> names;
-  for (const Collective collective : plan::kEveryCollective) names.emplace_back(to_string(collective), collective);
+  for (const Collective collective : kEveryCollective) names.emplace_back(to_string(collective), collective);
   return names;
 }
 
 Names<Algorithm> algorithm_names() {
   Names<Algorithm> names;
-  for (const Algorithm algorithm : kEveryAlgorithm) names.emplace_back(to_string(algorithm), algorithm);
+  for (const Algorithm algorithm : every_algorithm()) names.emplace_back(to_string(algorithm), algorithm);
   return names;
 }
 

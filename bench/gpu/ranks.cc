@@ -116,6 +116,10 @@ class Rank {
  private:
   std::size_t part(const Case& each) const { return each.bytes / sizeof(float) / world_.size; }
 
+  std::size_t count(const Case& each) const {
+    return each.collective == Collective::all_reduce ? each.bytes / sizeof(float) : part(each);
+  }
+
   CallOptions options_of(const Case& each) const {
     CallOptions options{.compression = each.compression()};
     // An average stays in range, however often its result is its input.
@@ -125,12 +129,9 @@ class Rank {
 
   void call(const Case& each, std::byte* memory, const CallOptions& options) {
     std::byte* const own = memory + comm_.rank() * part(each) * sizeof(float);
-    const std::size_t count = each.collective == Collective::all_reduce ? each.bytes / sizeof(float) : part(each);
-    switch (each.collective) {
-      case Collective::all_reduce: return comm_.all_reduce(memory, memory, count, DataType::float32, options);
-      case Collective::all_gather: return comm_.all_gather(own, memory, count, DataType::float32, options);
-      default: return comm_.reduce_scatter(memory, own, count, DataType::float32, options);
-    }
+    std::byte* const input = each.collective == Collective::all_gather ? own : memory;
+    std::byte* const output = each.collective == Collective::reduce_scatter ? own : memory;
+    comm_.run({each.collective, input, output, count(each), DataType::float32, options});
   }
 
   CallOptions on_device(const Case& each) {
@@ -151,8 +152,7 @@ class Rank {
   bool equals_hosts(const Case& each) {
     make_input(each);
     CallOptions options = options_of(each);
-    const std::size_t count = each.collective == Collective::all_reduce ? each.bytes / sizeof(float) : part(each);
-    options.algorithm = comm_.effective_algorithm(each.collective, count, DataType::float32, on_device(each));
+    options.algorithm = comm_.effective_algorithm(each.collective, count(each), DataType::float32, on_device(each));
     call(each, host_.data(), options);
     call(each, memory_->data(), on_device(each));
     const bool scatters = each.collective == Collective::reduce_scatter;

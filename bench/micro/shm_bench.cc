@@ -86,10 +86,10 @@ class OtherRank {
 };
 
 void send(Endpoint& endpoint, int peer, const std::byte* source, std::size_t bytes) {
-  Bytes room;
-  while ((room = endpoint.reserve(WorldRank(peer), bytes, TrafficClass::data)).empty()) endpoint.progress();
-  std::memcpy(room.data(), source, bytes);
-  endpoint.commit(bytes);
+  Reservation room;
+  while (!(room = endpoint.reserve(WorldRank(peer), bytes, TrafficClass::data))) endpoint.progress();
+  std::memcpy(room.bytes().data(), source, bytes);
+  endpoint.commit(std::move(room), bytes, {});
 }
 
 ReceivedFrame await_spinning(Endpoint& endpoint) {

@@ -171,12 +171,13 @@ struct Side {
   }
 
   bool send(std::size_t payload_bytes) {
-    const Bytes room = endpoint->reserve(WorldRank(peer), wire::kHeaderBytes + payload_bytes, TrafficClass::data);
-    if (room.empty()) return false;
+    const std::size_t bytes = wire::kHeaderBytes + payload_bytes;
+    Reservation room = endpoint->reserve(WorldRank(peer), bytes, TrafficClass::data);
+    if (!room) return false;
     wire::FrameHeader header;
     header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
-    wire::encode_header(header, room.data());
-    endpoint->commit(room.size());
+    wire::encode_header(header, room.bytes().data());
+    endpoint->commit(std::move(room), bytes, {});
     return true;
   }
 

@@ -58,7 +58,9 @@ Case parse(const std::string& text) {
   }
   if (words.size() != 5) throw std::invalid_argument(text + " is no COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES");
   Case what{text, named(kCollectives, words[0]), std::stoull(words[3]), std::stoull(words[4])};
-  what.options.algorithm = named(qccl::kEveryAlgorithm, words[1]);
+  const auto algorithm = qccl::algorithm_named(words[1]);
+  if (!algorithm) throw std::invalid_argument("there is no " + words[1]);
+  what.options.algorithm = *algorithm;
   what.options.compression = qccl::Compression::parse(words[2]);
   return what;
 }
@@ -83,7 +85,7 @@ class Measurement {
   Measurement(qccl::Communicator& world, const Case& what, std::chrono::microseconds rest)
       : world_(world), what_(what), rest_(rest) {
     const auto ranks = static_cast<std::size_t>(world.size());
-    const bool has_pieces = what.collective != Collective::all_reduce && what.collective != Collective::broadcast;
+    const bool has_pieces = qccl::has_pieces(what.collective);
     count_ = what.bytes / sizeof(float) / (has_pieces ? ranks : 1);
     const std::size_t all = has_pieces ? count_ * ranks : count_;
     input_.resize(what.collective == Collective::all_gather ? count_ : all);
@@ -125,15 +127,7 @@ class Measurement {
   }
 
   void call() {
-    constexpr auto type = qccl::DataType::float32;
-    switch (what_.collective) {
-      case Collective::all_reduce: return world_.all_reduce(input_.data(), output_.data(), count_, type, what_.options);
-      case Collective::all_gather: return world_.all_gather(input_.data(), output_.data(), count_, type, what_.options);
-      case Collective::reduce_scatter:
-        return world_.reduce_scatter(input_.data(), output_.data(), count_, type, what_.options);
-      case Collective::broadcast: return world_.broadcast(output_.data(), count_, type, what_.options);
-      default: return world_.all_to_all(input_.data(), output_.data(), count_, type, what_.options);
-    }
+    world_.run({what_.collective, input_.data(), output_.data(), count_, qccl::DataType::float32, what_.options});
   }
 
   // Rank r contributes r + 1 in every element. Codecs reproduce constant data exactly.

@@ -22,47 +22,33 @@ struct Call {
 
 // The same, checked. Buffers that this rank does not use are null.
 struct Checked {
-  Collective collective;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::size_t count = 0;
-  DataType type{};
+  CollectiveCall call;
   Reduction reduction{};
-  CallOptions options{};
 };
 
 // The scalar as it is when the stream comes to the call.
-double factor_of(Communicator& group, const Checked& call, const ncclComm& comm, cudaStream_t stream) {
-  const void* const scalar = call.reduction.scalar;
-  if (scalar == nullptr) return call.reduction.factor;
+double factor_of(Communicator& group, const Checked& checked, const ncclComm& comm, cudaStream_t stream) {
+  const void* const scalar = checked.reduction.scalar;
+  if (scalar == nullptr) return checked.reduction.factor;
+  const DataType type = checked.call.type;
   const auto source = stream_of(comm, stream, {scalar});
-  if (!source) return read_scalar(scalar, call.type);
+  if (!source) return read_scalar(scalar, type);
   double value = 0;
-  fetch(group, scalar, *source, &value, element_bytes(call.type));
-  return read_scalar(&value, call.type);
+  fetch(group, scalar, *source, &value, element_bytes(type));
+  return read_scalar(&value, type);
 }
 
-Work post(Communicator& group, const Checked& call, const CallOptions& options) {
-  const auto& [collective, input, output, count, type, reduction, unused] = call;
-  switch (collective) {
-    case Collective::all_reduce: return group.all_reduce_async(input, output, count, type, options);
-    case Collective::reduce: return group.reduce_async(input, output, count, type, options);
-    case Collective::reduce_scatter: return group.reduce_scatter_async(input, output, count, type, options);
-    case Collective::all_gather: return group.all_gather_async(input, output, count, type, options);
-    case Collective::gather: return group.gather_async(input, output, count, type, options);
-    case Collective::scatter: return group.scatter_async(input, output, count, type, options);
-    case Collective::all_to_all: return group.all_to_all_async(input, output, count, type, options);
-    case Collective::barrier: return group.barrier_async(options);
-    case Collective::broadcast: break;
-  }
-  if (input != nullptr && input != output) copy(group, input, output, count * element_bytes(type), options.stream);
-  return group.broadcast_async(output, count, type, options);
+// The root of a broadcast may give its data in another buffer.
+void fill_buffer(Communicator& group, const CollectiveCall& call) {
+  const bool is_other = call.input != nullptr && call.input != call.output;
+  if (call.collective != Collective::broadcast || !is_other) return;
+  copy(group, call.input, call.output, call.count * element_bytes(call.type), call.options.stream);
 }
 
 Checked check(const Call& call, const ncclComm& comm, const Communicator& group) {
   const bool reduces = is_reduction(call.collective);
-  Checked checked{.collective = call.collective, .count = call.count, .type = type_of(call.type, reduces)};
-  if (reduces) checked.reduction = reduction_of(comm, call.op, checked.type);
+  Checked checked{.call = {.collective = call.collective, .count = call.count, .type = type_of(call.type, reduces)}};
+  if (reduces) checked.reduction = reduction_of(comm, call.op, checked.call.type);
   bool reads = true;
   bool writes = true;
   if (is_rooted(call.collective)) {
@@ -76,10 +62,10 @@ Checked check(const Call& call, const ncclComm& comm, const Communicator& group)
   if (call.count > 0 && ((reads && call.input == nullptr) || (writes && call.output == nullptr))) {
     refuse_argument(std::string(to_string(call.collective)) + " with a null buffer");
   }
-  if (reads) checked.input = call.input;
-  if (writes) checked.output = call.output;
-  checked.options.op = checked.reduction.op;
-  checked.options.root = call.root;
+  if (reads) checked.call.input = call.input;
+  if (writes) checked.call.output = call.output;
+  checked.call.options.op = checked.reduction.op;
+  checked.call.options.root = call.root;
   return checked;
 }
 
@@ -88,16 +74,17 @@ ncclResult_t run(const Call& call) {
     const CommPtr comm = find(call.comm);
     Checked checked = check(call, *comm, comm->group_for_operation());
     if (call.count == 0) return ncclSuccess;
-    checked.options.stream = stream_of(*comm, call.stream, {checked.input, checked.output});
+    checked.call.options.stream = stream_of(*comm, call.stream, {checked.call.input, checked.call.output});
     submit({.comm = comm,
             .post =
                 [comm = comm.get(), checked, stream = call.stream](Communicator& group, bool awaited) {
-                  CallOptions options = checked.options;
-                  options.premul_factor = factor_of(group, checked, *comm, stream);
-                  options.awaited = awaited;
-                  return post(group, checked, options);
+                  CollectiveCall own = checked.call;
+                  own.options.premul_factor = factor_of(group, checked, *comm, stream);
+                  own.options.awaited = awaited;
+                  fill_buffer(group, own);
+                  return group.post(own);
                 },
-            .stream = checked.options.stream});
+            .stream = checked.call.options.stream});
     return ncclSuccess;
   });
 }

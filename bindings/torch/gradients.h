@@ -21,10 +21,17 @@ class EnvironmentSums {
   void end() { applies_ = false; }
 
   // Turns compression off for the call, unless it has chosen its own or sums gradients. Takes the interpreter's lock.
-  // The group's rank 0 logs once which sums are compressed, and once which are not. Throws qccl::Error.
-  void restrict(Collective collective, std::size_t count, DataType type, CallOptions& options);
+  // The group's rank 0 logs once which sums are compressed, and once which are not. Throws torch's exceptions.
+  void restrict(CollectiveCall& call);
 
  private:
+  struct Caller {
+    bool sums_gradients;
+    std::string name;
+  };
+  static Caller find_caller();
+  void log_once(const CollectiveCall& call, const Caller& caller);
+
   const Communicator group_;
   const std::string name_;
   std::atomic<bool> applies_;

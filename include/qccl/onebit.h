@@ -15,12 +15,15 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <span>
 
 #include "qccl/device.h"
 
 namespace qccl {
 
-// Sizes of the error buffers of Communicator::compressed_allreduce(), which are zero before the first step.
+class Communicator;
+
+// Sizes of the error buffers of compressed_allreduce(), which are zero before the first step.
 struct OnebitSizes {
   std::size_t worker_error = 0;  // P: any multiple of 8 * world that is at least `count`
   std::size_t server_error = 0;  // worker_error / world
@@ -34,5 +37,22 @@ struct OnebitOptions {
   std::optional<std::chrono::milliseconds> timeout{};  // of each of the two exchanges; unset: the group's
   std::optional<DeviceStream> stream{};                // see CallOptions::stream; of all four buffers
 };
+
+// `output` is `input` or overlaps nothing; `input` is only read. The error buffers overlap nothing. They have the sizes
+// of onebit_sizes(), or those of a larger padding.
+struct OnebitBuffers {
+  std::span<const float> input;
+  std::span<float> output;
+  std::span<float> worker_error;
+  std::span<float> server_error;
+};
+
+// `output` becomes the AVERAGE over the ranks, the same bits on all of them, compressed to a sign per element and one
+// scale per chunk; the error buffers receive the errors of compression. Blocking, and collective over the group. Throws
+// Error: invalid_argument names the sizes that the error buffers need; misuse on all ranks if they give different
+// counts, and between group_start() and group_end(). With no elements both error buffers become zero. A NaN makes the
+// whole result NaN on every rank, and stays in the error buffers until the caller clears them. After an error other
+// than invalid_argument, output and error buffers are unspecified.
+void compressed_allreduce(Communicator& group, const OnebitBuffers& buffers, const OnebitOptions& options = {});
 
 }  // namespace qccl

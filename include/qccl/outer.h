@@ -120,6 +120,8 @@ struct OuterOptions {
   // if the program or another OuterLoop uses the group as well. false: they throw, and the caller calls regroup().
   bool go_on = true;
   ShrinkOptions shrink{};
+  // Makes the group with which go_on goes on, instead of shrinking. What it throws, the call that met the loss throws.
+  std::function<Communicator(const Error& loss)> replace_group{};
 };
 
 // The number of layers of parameters with these names: the most `fragments` that there can be.

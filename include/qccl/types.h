@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace qccl {
 
@@ -51,6 +53,11 @@ enum class Collective : std::uint8_t {
   all_to_all
 };
 
+inline constexpr Collective kEveryCollective[] = {
+    Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
+    Collective::reduce_scatter, Collective::all_gather, Collective::gather,
+    Collective::scatter,        Collective::all_to_all, Collective::barrier};
+
 constexpr bool is_reduction(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter;
@@ -60,12 +67,36 @@ constexpr bool is_rooted(Collective collective) {
   return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
          collective == Collective::scatter;
 }
+// Input, or output, has a piece for each rank, which has a count of its own in the v forms.
+constexpr bool has_input_pieces(Collective collective) {
+  return collective == Collective::reduce_scatter || collective == Collective::scatter ||
+         collective == Collective::all_to_all;
+}
+constexpr bool has_output_pieces(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::gather ||
+         collective == Collective::all_to_all;
+}
+constexpr bool has_pieces(Collective collective) {
+  return has_input_pieces(collective) || has_output_pieces(collective);
+}
+// A call may choose a compression.
+constexpr bool is_compressible(Collective collective) {
+  return is_reduction(collective) || collective == Collective::all_gather || collective == Collective::all_to_all ||
+         collective == Collective::broadcast;
+}
+// nccl-tests' bus bandwidth over its algorithm bandwidth: what the busiest line carries of a rank's larger buffer.
+constexpr double bus_factor(Collective collective, int ranks) {
+  const double others = ranks > 1 ? (ranks - 1.0) / ranks : 0;
+  if (collective == Collective::all_reduce) return 2 * others;
+  return has_pieces(collective) ? others : 1;
+}
 
 // one_shot: every rank sends directly to all destinations at once. sra: scatter-reduce, then gather. ring: from
 // neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree from or to the root. pairwise:
 // one receiver after another. hierarchical: uncompressed inside each host; between hosts each element once per host.
 // recursive_doubling: all ranks swap partial sums, log2(world) times; compressed it is one_shot. Compressed ring, tree
-// and binomial sums are rounded at every hop; see tools/perf/perf_bound.h.
+// and binomial sums are rounded at every hop; see tools/perf/perf_bound.h. The library may have algorithms without an
+// enumerator: algorithm_named() finds them.
 enum class Algorithm : std::uint8_t {
   automatic,
   one_shot,
@@ -77,11 +108,6 @@ enum class Algorithm : std::uint8_t {
   hierarchical,
   recursive_doubling,
 };
-
-// Every algorithm that can be requested by name, in the order shown to users.
-inline constexpr Algorithm kEveryAlgorithm[] = {
-    Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,         Algorithm::tree,
-    Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical, Algorithm::recursive_doubling};
 
 // As the rank to receive from: the message that arrives first, from any rank.
 inline constexpr int kAnySource = -1;
@@ -125,11 +151,23 @@ constexpr bool supports(DataType type, ReduceOp op) {
   }
 }
 
+// Sums of any kind, which codecs can compress: they lose little of each.
+constexpr bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
+
+constexpr bool is_compressible(DataType type) {
+  return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
+}
+
 // Names as users write them: "float32", "bool", "sum", "band", "premul_sum", "all_reduce", "sra".
 std::string_view to_string(DataType type);
 std::string_view to_string(ReduceOp op);
 std::string_view to_string(Collective collective);
 std::string_view to_string(Algorithm algorithm);
+
+// Every algorithm that can be requested by name, in the order shown to users.
+std::vector<Algorithm> every_algorithm();
+// The algorithm of this name, "auto" included; empty if there is none.
+std::optional<Algorithm> algorithm_named(std::string_view name);
 
 namespace internal {
 template <class T>

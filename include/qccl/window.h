@@ -76,4 +76,14 @@ class Window {
   std::shared_ptr<internal::WindowState> state_;
 };
 
+// Opens `bytes` of this rank's memory for the other ranks to write into. Ranks may give different sizes, none among
+// them; they learn each other's, and a label that each may choose. The memory stays the caller's, and valid until the
+// window is closed. Blocking, and collective over the group.
+Window open_window(Communicator& group, void* memory, std::size_t bytes, std::uint64_t label = 0);
+
+template <class Group>
+Window NamedCalls<Group>::open_window(void* memory, std::size_t bytes, std::uint64_t label) {
+  return qccl::open_window(self(), memory, bytes, label);
+}
+
 }  // namespace qccl

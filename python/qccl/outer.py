@@ -26,7 +26,6 @@ from ._api import backend_of
 from ._failures import check_shrink_options, shrink
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
-_Losses = (dist.DistNetworkError, dist.DistBackendError)
 _RATES = {"kbit": 125.0, "mbit": 125e3, "gbit": 125e6}  # bytes a second
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -159,7 +158,6 @@ class OuterLoop:
         if buffers == "average":
             tensors += [(name, each, True) for name, each in _statistics(model).items()]
         self.group = group
-        self._go_on = go_on
         self._shrink = partial(shrink, quorum=quorum, patience=patience)
         self._shapes = [each.shape for _, each, _ in tensors]
         self._names = [name for name, _, _ in tensors]
@@ -180,6 +178,7 @@ class OuterLoop:
             "error_decay": error_decay,
             "bfloat16_residual": bfloat16_residual,
             "is_weighted": isinstance(every, timedelta) if weighted is None else weighted,
+            "replace_group": partial(OuterLoop._replacing_backend, weakref.proxy(self)) if go_on else None,
         }
         self._loop = _C.OuterLoop(backend_of(group), tensors, optimizer, settings)
         self._take_rate()
@@ -192,19 +191,17 @@ class OuterLoop:
         with one rate, the next call begins it again. Raises ValueError, and counts no step, for samples that are
         negative or not finite.
         """
-        self._give_rate()
-        self._drive(lambda: self._loop.step(samples))
+        self._with_rate(lambda: self._loop.step(samples))
 
     def finish(self) -> None:
         """Waits until all ranks have called it, and synchronises all fragments: all ranks then have the same model."""
-        self._give_rate()
-        self._drive(self._loop.finish)
+        self._with_rate(self._loop.finish)
 
     def regroup(self, group: dist.ProcessGroup | None = None) -> None:
         """Goes on in another group (None: the default group), after qccl.shrink() or qccl.grow(). Collective over it: a
         rank that has joined makes its OuterLoop meanwhile."""
         self.group = group
-        self._drive(self._regroup)
+        self._with_rate(lambda: self._loop.regroup(backend_of(group)))
 
     @property
     def begins_round(self) -> bool:
@@ -256,23 +253,18 @@ class OuterLoop:
         self._loop.load(state["saved"], own)
         self._take_rate()
 
-    def _drive(self, call: Callable[[], None]) -> None:
-        while True:
-            try:
-                return call()
-            except _Losses as loss:
-                if not self._go_on or not self._loop.is_lost:  # a wrong call, or no memory
-                    raise
-                self._replace_group(loss)
-            call = self._regroup
+    def _replacing_backend(self, loss: Exception) -> Any:
+        """The library calls it after a loss, and goes on in the group of this backend."""
+        self._replace_group(loss)
+        return backend_of(self.group)
 
     def _replace_group(self, loss: Exception) -> None:
         self.group = self._shrink(self.group)
 
-    def _regroup(self) -> None:
+    def _with_rate(self, call: Callable[[], None]) -> None:
         self._give_rate()
         try:
-            self._loop.regroup(backend_of(self.group))
+            call()
         finally:
             self._take_rate()
 
@@ -282,8 +274,11 @@ class OuterLoop:
 
     def _take_rate(self) -> None:
         """That of a saved state, or of the ranks from which this one has taken all over."""
-        if self.outer_optimizer is not None:
-            self.outer_optimizer.param_groups[0]["lr"] = self._loop.learning_rate
+        if self.outer_optimizer is None:
+            return
+        settings = self.outer_optimizer.param_groups[0]
+        if float(settings["lr"]) != self._loop.learning_rate:  # a tensor stays one
+            settings["lr"] = self._loop.learning_rate
 
 
 def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

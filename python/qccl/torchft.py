@@ -16,8 +16,8 @@ from torchft.process_group import ProcessGroupWrapper
 from ._api import Options
 from ._backend import create
 from .outer import OuterLoop as _OuterLoop
-from .outer import _Losses
 
+_Losses = (dist.DistNetworkError, dist.DistBackendError)
 _UNKNOWN = -1  # the round of a replica that has no state yet
 _ALL = 2**62  # more rounds than any finish() has
 

@@ -1,4 +1,4 @@
-// The names of the public enumerations' values, in the order of the values.
+// The names of the public enumerations' values, in the order of the values. Algorithms have theirs in plan/algorithms.
 #include <cstddef>
 
 #include "qccl/error.h"
@@ -43,12 +43,6 @@ std::string_view to_string(Collective collective) {
   static constexpr const char* kNames[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier",
                                            "reduce",     "gather",    "scatter",    "all_to_all"};
   return name_in(kNames, collective);
-}
-
-std::string_view to_string(Algorithm algorithm) {
-  static constexpr const char* kNames[] = {
-      "auto", "one_shot", "sra", "ring", "tree", "binomial", "pairwise", "hierarchical", "recursive_doubling"};
-  return name_in(kNames, algorithm);
 }
 
 }  // namespace qccl

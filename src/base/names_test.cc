@@ -35,9 +35,6 @@ TEST(Names, are_the_words_users_write) {
   EXPECT_EQ(to_string(ReduceOp::premul_sum), "premul_sum");
   EXPECT_EQ(to_string(Collective::reduce_scatter), "reduce_scatter");
   EXPECT_EQ(to_string(Collective::all_to_all), "all_to_all");
-  EXPECT_EQ(to_string(Algorithm::automatic), "auto");
-  EXPECT_EQ(to_string(Algorithm::binomial), "binomial");
-  EXPECT_EQ(to_string(Algorithm::recursive_doubling), "recursive_doubling");
 }
 
 TEST(DataTypes, of_elements_follow_from_kind_width_and_sign) {

@@ -51,12 +51,6 @@ Status read_choice(const char* name, const std::vector<std::pair<std::string_vie
   return bad_value(name, *text, allowed);
 }
 
-Status read_algorithm(Algorithm& target) {
-  std::vector<std::pair<std::string_view, Algorithm>> choices{{"auto", Algorithm::automatic}};
-  for (const Algorithm each : kEveryAlgorithm) choices.emplace_back(to_string(each), each);
-  return read_choice("QCCL_ALGORITHM", choices, target);
-}
-
 Status read_connections(std::optional<int>& target) {
   constexpr int kMost = 16;  // wire::kMaxConnections
   const auto text = environment("QCCL_CONNECTIONS");
@@ -95,8 +89,8 @@ Result<Options> Options::from_environment() {
       "QCCL_TRANSPORT",
       {{"auto", TransportChoice::automatic}, {"shm", TransportChoice::shm}, {"tcp", TransportChoice::tcp}},
       options.transport));
-  QCCL_TRY(read_algorithm(options.algorithm));
   QCCL_TRY(read_hosts(options.hosts));
+  options.algorithm = environment("QCCL_ALGORITHM");
   options.compression = environment("QCCL_COMPRESSION");
   options.sites = environment("QCCL_SITES");
   options.profile = environment("QCCL_PROFILE");

@@ -41,7 +41,7 @@ struct HostGrid {
 // The settings of a job. Durations in the environment are seconds; fractions are allowed.
 struct Options {
   TransportChoice transport = TransportChoice::automatic;  // QCCL_TRANSPORT=auto|shm|tcp
-  Algorithm algorithm = Algorithm::automatic;              // QCCL_ALGORITHM=auto|one_shot|sra|ring|...
+  std::optional<std::string> algorithm;                    // QCCL_ALGORITHM, a name
   std::optional<HostGrid> hosts;                           // QCCL_HOSTS=2x4
   std::optional<std::string> sites;                        // QCCL_SITES=0-3,4-7, ranks near each other
   std::optional<std::string> profile;                      // QCCL_PROFILE, a file

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@ std::string printable(std::string_view text);
 
 // 0.00123 to "1.23 ms".
 std::string time_text(double seconds);
+// "5.0 s".
+std::string seconds_text(std::chrono::nanoseconds duration);
 
 // The number that the whole text spells; empty for any other text and for a number beyond T.
 template <class T>

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "bootstrap/launcher/membership.h"
 #include "os/fd.h"
 #include "qccl/store.h"
+#include "wire/frame.h"
 
 namespace qccl::bootstrap {
 
@@ -26,6 +28,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 inline const SteadyClock kClock;
+
+inline constexpr std::uint64_t kTestJob = 42;
+inline wire::Hello hello_of(std::uint32_t rank, std::uint32_t target = 0) {
+  return {.rank = rank, .target = target, .world = 4, .job = kTestJob};
+}
 
 inline TimePoint soon(Nanoseconds duration = seconds(30)) { return kClock.now() + duration; }
 

@@ -46,12 +46,13 @@ struct BlockSummary {
   double maximum = 0;
   // The Euclidean norm is at most this; infinity if only the extremes are known.
   double norm = std::numeric_limits<double>::infinity();
+  // It has at most so many values.
+  std::size_t elements = std::numeric_limits<std::size_t>::max();
 
   double magnitude() const { return std::max(std::fabs(minimum), std::fabs(maximum)); }
-  // Bound on the norm of a block of `elements` values: the tighter of the two that are known.
-  double norm_of(std::size_t elements) const {
-    const double widest = magnitude() * std::sqrt(static_cast<double>(elements));
-    return std::min(widest, norm);
+  // Bound on the norm of any bucket of the block: the tighter of the two that follow from what is known.
+  double norm_of(std::size_t bucket_size) const {
+    return std::min(norm, magnitude() * std::sqrt(static_cast<double>(std::min(elements, bucket_size))));
   }
 };
 
@@ -92,6 +93,10 @@ class Codec {
   virtual bool is_exact() const { return false; }
   // For codecs that the kernels of devices have (kernels/device/slice_job.h): these make the same bytes.
   virtual std::optional<kernels::device::PayloadFormat> device_format() const { return std::nullopt; }
+  // The bytes that typical values of this type take, which prices assume; the same on all ranks.
+  virtual std::size_t expected_encoded_bytes(std::size_t elements, DataType /*type*/) const {
+    return max_encoded_bytes(elements);
+  }
 };
 
 // Base of codecs whose encoded size depends on the number of elements alone: it checks sizes, so that the codec itself
@@ -112,6 +117,26 @@ class FixedSizeCodec : public Codec {
 
  private:
   Status check_size(ConstBytes source, std::size_t elements) const;
+};
+
+// Base of codecs whose encoded size depends on the values: it checks room and lengths.
+class VariableSizeCodec : public Codec {
+ public:
+  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const final;
+  Status decode(ConstBytes source, std::span<float> target) const final;
+  Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const final;
+  std::size_t expected_encoded_bytes(std::size_t elements, DataType type) const override = 0;
+
+ protected:
+  // For errors: "lossless".
+  virtual std::string description() const = 0;
+  // encode(), with room for max_encoded_bytes() at `target`.
+  virtual std::size_t write(std::span<const float> source, std::byte* target, const RandomStream& random) const = 0;
+  // decode(), or decode_add() unless `addend` is null. False: the bytes are not target.size() elements.
+  virtual bool read(ConstBytes source, const float* addend, std::span<float> target) const = 0;
+
+ private:
+  Status read_or_fail(ConstBytes source, const float* addend, std::span<float> target) const;
 };
 
 // Base of codecs whose kernels take a format.

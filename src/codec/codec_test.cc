@@ -3,7 +3,10 @@
 
 #include <bit>
 #include <cmath>
+#include <random>
 
+#include "base/half.h"
+#include "codec/geometry.h"
 #include "codec/round_trip.h"
 #include "gtest/gtest.h"
 #include "kernels/test_values.h"
@@ -165,6 +168,30 @@ TEST(Codecs, errors_come_near_the_bound) {
   }
 }
 
+float rounded(float value, DataType type) {
+  if (type == DataType::bfloat16) return to_float(to_bfloat16(value));
+  return type == DataType::float16 ? to_float(to_float16(value)) : value;
+}
+
+TEST(ExpectedSize, of_lossless_is_that_of_normal_values) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  const auto codec = codec_of(lossless());
+  for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16}) {
+    std::vector<float> values(32768);
+    for (float& value : values) value = rounded(normal(random), type);
+    const auto expected = static_cast<double>(codec->expected_encoded_bytes(values.size(), type));
+    EXPECT_NEAR(static_cast<double>(encoded(*codec, values).size()) / expected, 1, 0.03) << to_string(type);
+    EXPECT_EQ(expected_element_bytes(codec.get(), type, values.size()), expected / 32768);
+  }
+}
+
+TEST(ExpectedSize, of_a_codec_of_fixed_size_is_its_size_and_of_none_the_types) {
+  const auto codec = codec_of(minmax({.bits = 4}));
+  EXPECT_EQ(codec->expected_encoded_bytes(4096, DataType::bfloat16), codec->max_encoded_bytes(4096));
+  EXPECT_EQ(expected_element_bytes(nullptr, DataType::float16, 64), 2);
+}
+
 TEST(BlockSummary, bounds_the_norm_by_the_tighter_of_extremes_and_norm) {
   BlockSummary block{.minimum = -3, .maximum = 2};
   EXPECT_EQ(block.norm_of(4), 6);
@@ -172,6 +199,8 @@ TEST(BlockSummary, bounds_the_norm_by_the_tighter_of_extremes_and_norm) {
   EXPECT_EQ(block.norm_of(4), 6);
   block.norm = 5;
   EXPECT_EQ(block.norm_of(4), 5);
+  block.elements = 1;
+  EXPECT_EQ(block.norm_of(4), 3);
 }
 
 }  // namespace

@@ -58,6 +58,11 @@ std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t targ
   return least * unit;
 }
 
+double expected_element_bytes(const Codec* codec, DataType type, std::uint64_t slice_elements) {
+  if (codec == nullptr) return static_cast<double>(element_bytes(type));
+  return static_cast<double>(codec->expected_encoded_bytes(slice_elements, type)) / static_cast<double>(slice_elements);
+}
+
 std::uint64_t slice_count(std::uint64_t chunk_elements, std::uint64_t slice_elements) {
   QCCL_CHECK(slice_elements >= 1);
   return divide_up(chunk_elements, slice_elements);

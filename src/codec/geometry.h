@@ -31,6 +31,10 @@ inline constexpr std::size_t kMaxSliceBytes = 256 * 1024;
 // one; also a multiple of 8, if a small enough one exists.
 std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes);
 
+// The bytes of an element on the wire that prices assume, in slices of so many: Codec::expected_encoded_bytes();
+// without a codec those of the type.
+double expected_element_bytes(const Codec* codec, DataType type, std::uint64_t slice_elements);
+
 // Slices cut a chunk from its start into pieces of `slice_elements`; the last one is shorter, and slices past the end
 // are empty.
 std::uint64_t slice_count(std::uint64_t chunk_elements, std::uint64_t slice_elements);

@@ -16,7 +16,7 @@ constinit const CodecEntry kNone = {
 
 // No format of its own: the fastest of several codecs of about the same accuracy, or of no compression.
 //
-// comm/auto/compression_trial.h tries the candidates in a group's own calls. Each call is sent as one of them, with
+// choice/compression_trial.h tries the candidates in a group's own calls. Each call is sent as one of them, with
 // its layout, rounding and bound, so the error of any call is at most the largest of theirs.
 constexpr CodecSetting kAutoSettings[] = {
     {.key = "bits", .allowed = "2..8", .default_value = 8, .meaning = "of the candidates int and minmax"},

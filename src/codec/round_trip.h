@@ -40,7 +40,7 @@ inline double worst_error(const Codec& codec, std::span<const float> x, const Ra
     const auto [low, high] = std::minmax_element(&x[begin], &x[begin] + (end - begin));
     double norm = 0;
     for (std::size_t i = begin; i < end; ++i) norm = std::hypot(norm, x[i]);
-    const double bound = codec.error_bound({*low, *high, norm * (1 + 1e-12)});
+    const double bound = codec.error_bound({*low, *high, norm * (1 + 1e-12), end - begin});
     for (std::size_t i = begin; i < end; ++i) {
       const double error = std::fabs(static_cast<double>(y[i]) - static_cast<double>(x[i]));
       worst = std::max(worst, std::isfinite(y[i]) ? error / bound : HUGE_VAL);

@@ -6,146 +6,149 @@
 #include <new>
 #include <utility>
 
-#include "engine/message/mailbox.h"
 #include "engine/staged/staged_call.h"
 
 namespace qccl::engine {
-namespace {
-
-// What a call on device memory does before and after its host operation, whose deadline begins with it; until then with
-// each gate that the caller's stream may have waited for. True if anything moved.
-bool advance_copies(Operation& operation, EngineParts& parts, FailureHandler& failures) {
-  StagedCall& staged = *operation.staged();
-  auto advanced = staged.advance();
-  if (!advanced.ok()) {
-    failures.fail(operation, advanced.error().kind, advanced.error().message);
-    return false;
-  }
-  const bool begins = *advanced && staged.runs();
-  if (begins || staged.saw_gate_open()) {
-    operation.start(parts.now);
-    parts.operations.note_deadline(operation.deadline());
-  }
-  parts.next_device_look = std::min(parts.next_device_look, parts.now + staged.patience());
-  return *advanced;
-}
-
-// The host operation of a call on device memory has ended. True if there is nothing to copy back.
-bool begin_return(Operation& operation, FailureHandler& failures) {
-  const Status begun = operation.staged()->begin_return();
-  if (!begun.ok()) failures.fail(operation, begun.error().kind, begun.error().message);
-  return operation.staged()->has_ended();
-}
-
-void end(std::unique_ptr<Operation>& operation, EngineParts& parts, FailureHandler& failures) {
-  failures.complete(*operation, nullptr);
-  parts.operations.park(std::move(operation));
-}
-
-}  // namespace
 
 Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
-    : parts_(transport, clock, std::move(options)),
-      failures_(parts_),
-      dispatcher_(parts_, failures_.handler, failures_.peers, failures_.mismatches, failures_.shrinker),
-      starter_(parts_, failures_.handler, failures_.peers, dispatcher_),
-      groups_(parts_, failures_.handler, failures_.mismatches, failures_.shrinker, dispatcher_) {}
+    : transport_(transport),
+      options_(std::move(options)),
+      clock_(clock),
+      frame_sender_(transport, options_.world, options_.checksum),
+      peers_(options_.rank, options_.world, options_.heartbeat_interval, options_.peer_timeout, clock_.now()),
+      control_(peers_, frame_sender_, options_.rank, options_.world),
+      recorder_(options_.log, clock, frame_sender_),
+      failures_(options_, clock_, group_table_, operations_, frame_sender_, control_, recorder_, ended_),
+      mismatches_(clock_, group_table_, operations_, peers_, control_, failures_),
+      peer_failures_(options_, clock_, transport, group_table_, operations_, peers_, control_, failures_),
+      shrinker_(options_, clock_, group_table_, peers_, control_, ended_, failures_, peer_failures_),
+      dispatcher_(clock_, group_table_, operations_, peers_, frame_sender_, failures_, peer_failures_, mismatches_,
+                  shrinker_),
+      starter_(options_, clock_, pool_, frame_sender_, group_table_, operations_, recorder_, ended_, failures_,
+               peer_failures_, dispatcher_),
+      groups_(options_, transport, group_table_, operations_, control_, ended_, failures_, mismatches_, shrinker_,
+              dispatcher_) {
+  peers_.measure(transport);
+}
 
 Engine::~Engine() {
-  Transport& transport = parts_.transport;
-  transport.set_placement(nullptr);
-  transport.withdraw();
-  parts_.operations.clear();
-  parts_.groups.visit_stored([&](const StoredFrame& stored) { transport.release(stored.frame); });
-  for (auto& [id, group] : parts_.groups) {
-    if (group->mailbox != nullptr) group->mailbox->drop_frames();
-  }
+  transport_.set_placement(nullptr);
+  transport_.withdraw();
 }
 
 bool Engine::progress() {
-  parts_.rounds.store(rounds() + 1, std::memory_order_relaxed);
+  rounds_.store(rounds() + 1, std::memory_order_relaxed);
   try {
     return move();
   } catch (const std::bad_alloc&) {
-    failures_.handler.abandon_all_groups();
+    failures_.abandon_all_groups();
     return false;
   }
 }
 
 bool Engine::move() {
-  parts_.now = parts_.clock.now();
-  parts_.next_device_look = kForever;
-  parts_.frame_sender.set_now(parts_.now);
-  parts_.operations.start_timers(parts_.now);
-  bool moved = parts_.transport.progress();
+  const TimePoint now = clock_.read();
+  operations_.forget_device_looks();
+  frame_sender_.set_now(now);
+  operations_.start_timers(now);
+  bool moved = transport_.progress();
   moved |= dispatcher_.receive();
-  moved |= failures_.peers.look_for_losses();
+  moved |= peer_failures_.look_for_losses();
   moved |= advance_operations();
-  failures_.shrinker.advance();
-  moved |= parts_.frame_sender.send_reports();
-  if (!has_sent_control()) moved |= parts_.control.send();
-  failures_.mismatches.check();
-  if (parts_.now >= parts_.operations.next_deadline()) failures_.peers.check_deadlines();
-  if (parts_.now >= parts_.peers.next_heartbeat()) {
-    parts_.peers.beat(parts_.frame_sender, parts_.now);
-    failures_.peers.check_silent_peers();
+  shrinker_.advance();
+  moved |= frame_sender_.send_reports();
+  if (!has_sent_control()) moved |= control_.send();
+  mismatches_.check();
+  if (now >= operations_.next_deadline()) peer_failures_.check_deadlines();
+  if (now >= peers_.next_heartbeat()) {
+    peers_.beat(frame_sender_, now);
+    peer_failures_.check_silent_peers();
   }
-  if (parts_.now >= parts_.peers.line().next()) parts_.peers.measure_line(parts_.transport, parts_.now);
-  failures_.handler.sweep();
+  if (now >= peers_.line().next()) peers_.measure_line(transport_, now);
+  failures_.sweep();
   groups_.notify_quiet();
   return moved;
 }
 
 Nanoseconds Engine::leave_patience() const {
-  const Nanoseconds patience = std::max(Transport::kClosePatience, 20 * parts_.peers.longest_round_trip());
-  if (failures_.handler.any_failed() || !parts_.peers.any_may_wait(parts_.transport)) return patience;
-  return std::max(patience, parts_.options.peer_timeout);
+  const Nanoseconds patience = std::max(Transport::kClosePatience, 20 * peers_.longest_round_trip());
+  if (failures_.any_failed() || !peers_.any_may_wait(transport_)) return patience;
+  return std::max(patience, options_.peer_timeout);
 }
 
 TimePoint Engine::next_timer() const {
-  return std::min({parts_.operations.next_deadline(), failures_.mismatches.next_deadline(),
-                   parts_.peers.next_heartbeat(), parts_.transport.next_send_time(), parts_.next_device_look,
-                   failures_.shrinker.next_timer()});
+  return std::min({operations_.next_deadline(), mismatches_.next_deadline(), peers_.next_heartbeat(),
+                   transport_.next_send_time(), operations_.next_device_look(), shrinker_.next_timer()});
 }
 
 bool Engine::advance_operations() {
   bool moved = false;
   bool ended = false;
-  for (auto& operation : parts_.operations) {
+  for (auto& operation : operations_) {
     if (operation->group().failure || operation->waits_for_turn()) continue;
     try {
       moved |= advance_operation(operation);
     } catch (const std::bad_alloc&) {
-      failures_.handler.run_out(operation->group(), operation.get());
+      failures_.run_out(operation->group(), operation.get());
     }
     ended |= operation == nullptr;
   }
-  if (ended) parts_.operations.erase_ended();
+  if (ended) operations_.erase_ended();
   return moved || ended;
 }
 
 bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   StagedCall* const staged = operation->staged();
   if (staged != nullptr && !staged->runs()) {
-    const bool moved = advance_copies(*operation, parts_, failures_.handler);
-    if (staged->has_ended()) end(operation, parts_, failures_.handler);
+    const bool moved = advance_copies(*operation);
+    if (staged->has_ended()) end(operation);
     return moved;
   }
-  auto advanced = operation->log_notes().is_wanted ? parts_.recorder.advance(*operation) : operation->advance();
+  auto advanced = operation->log_notes().is_wanted ? recorder_.advance(*operation) : operation->advance();
   if (!advanced.ok()) {
-    failures_.handler.fail(*operation, advanced.error().kind, advanced.error().message);
+    failures_.fail(*operation, advanced.error().kind, advanced.error().message);
     return false;
   }
-  if (*advanced) operation->note_moved(parts_.now);
+  if (*advanced) operation->note_moved(clock_.now());
   if (staged != nullptr && !staged->jobs().is_idle()) {
-    parts_.next_device_look = std::min(parts_.next_device_look, parts_.now + staged->patience());
+    operations_.note_device_look(clock_.now() + staged->patience());
   }
-  if (operation->has_differing_call()) failures_.mismatches.begin(operation->group(), operation->sequence());
+  if (operation->has_differing_call()) mismatches_.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);
-    if (staged == nullptr || begin_return(*operation, failures_.handler)) end(operation, parts_, failures_.handler);
+    if (staged == nullptr || begin_return(*operation)) end(operation);
   }
   return *advanced;
+}
+
+// What a call on device memory does before and after its host operation, whose deadline begins with it; until then with
+// each gate that the caller's stream may have waited for. True if anything moved.
+bool Engine::advance_copies(Operation& operation) {
+  StagedCall& staged = *operation.staged();
+  auto advanced = staged.advance();
+  if (!advanced.ok()) {
+    failures_.fail(operation, advanced.error().kind, advanced.error().message);
+    return false;
+  }
+  const bool begins = *advanced && staged.runs();
+  if (begins || staged.saw_gate_open()) {
+    operation.start(clock_.now());
+    operations_.note_deadline(operation.deadline());
+  }
+  operations_.note_device_look(clock_.now() + staged.patience());
+  return *advanced;
+}
+
+// The host operation of a call on device memory has ended. True if there is nothing to copy back.
+bool Engine::begin_return(Operation& operation) {
+  const Status begun = operation.staged()->begin_return();
+  if (!begun.ok()) failures_.fail(operation, begun.error().kind, begun.error().message);
+  return operation.staged()->has_ended();
+}
+
+void Engine::end(std::unique_ptr<Operation>& operation) {
+  failures_.complete(*operation, nullptr);
+  operations_.park(std::move(operation));
 }
 
 // Begins the operations that waited for the end of this one.
@@ -155,7 +158,7 @@ void Engine::end_turn(const Operation& ended) {
   AdmissionControl& turns = ended.group().admission;
   turns.end(bytes);
   if (!turns.any_waits()) return;
-  for (const auto& operation : parts_.operations) {
+  for (const auto& operation : operations_) {
     if (operation == nullptr || &operation->group() != &ended.group() || !operation->waits_for_turn()) continue;
     if (!turns.begin_next(operation->admission_bytes())) return;
     operation->defer(false);
@@ -164,7 +167,7 @@ void Engine::end_turn(const Operation& ended) {
 
 std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
   std::vector<std::string> list;
-  for (const auto& operation : parts_.operations) {
+  for (const auto& operation : operations_) {
     if (operation == nullptr || operation->group().id != group) continue;
     if (const StagedCall* const staged = operation->staged(); staged != nullptr && !staged->runs()) {
       list.push_back(
@@ -172,7 +175,7 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
       continue;
     }
     const Waiting waiting = operation->waiting();
-    const std::vector<GroupRank> peers = parts_.peers.suspects(operation->group(), waiting.peers, parts_.now);
+    const std::vector<GroupRank> peers = peers_.suspects(operation->group(), waiting.peers, clock_.now());
     list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
                                peers.empty() ? "nobody" : operation->group().rank_list(peers), waiting.progress()));
   }
@@ -180,28 +183,27 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
 }
 
 std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milliseconds waited) const {
-  const auto found = std::find_if(parts_.operations.begin(), parts_.operations.end(), [&](const auto& operation) {
+  const auto found = std::find_if(operations_.begin(), operations_.end(), [&](const auto& operation) {
     return operation != nullptr && operation->work() != nullptr && operation->work()->is_part_of(work);
   });
-  if (found == parts_.operations.end()) return std::nullopt;
+  if (found == operations_.end()) return std::nullopt;
   const Operation& operation = **found;
   const Waiting waiting = operation.waiting();
-  const std::vector<GroupRank> peers = parts_.peers.suspects(operation.group(), waiting.peers, parts_.now);
+  const std::vector<GroupRank> peers = peers_.suspects(operation.group(), waiting.peers, clock_.now());
   std::string awaited = peers.empty() ? "" : ", waiting for " + operation.group().rank_list(peers);
   if (const StagedCall* const staged = operation.staged(); staged != nullptr && !staged->runs()) {
     awaited = fmt::format(", waiting for {}", staged->awaited());
   }
-  return failures_.handler.failure_of(
-      operation, ErrorKind::deadline_exceeded,
-      fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on", waited.count(), awaited,
-                  waiting.progress()));
+  return failures_.failure_of(operation, ErrorKind::deadline_exceeded,
+                              fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",
+                                          waited.count(), awaited, waiting.progress()));
 }
 
 void Engine::report(RankStatus& status) const {
-  for (const auto& [id, group] : parts_.groups) {
+  for (const auto& [id, group] : group_table_) {
     status.groups.push_back({group->name, group->next_sequence - 1, group->failure ? group->failure->message : ""});
   }
-  for (const auto& operation : parts_.operations) {
+  for (const auto& operation : operations_) {
     if (operation == nullptr) continue;
     const Waiting waiting = operation->waiting();
     CallStatus call;
@@ -210,10 +212,10 @@ void Engine::report(RankStatus& status) const {
     call.call = operation->describe();
     // The deadline of a call that has not begun is still kForever.
     if (operation->deadline() != kForever) {
-      const Nanoseconds since = parts_.clock.now() - (operation->deadline() - operation->arguments().timeout);
+      const Nanoseconds since = clock_.look() - (operation->deadline() - operation->arguments().timeout);
       call.seconds = std::max(0.0, std::chrono::duration<double>(since).count());
     }
-    for (const GroupRank member : parts_.peers.suspects(operation->group(), waiting.peers, parts_.now)) {
+    for (const GroupRank member : peers_.suspects(operation->group(), waiting.peers, clock_.now())) {
       call.waits_for.push_back(operation->group().world_rank(member).value());
     }
     call.received_bytes = waiting.received_bytes;

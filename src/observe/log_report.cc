@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
+
+#include "qccl/types.h"
 
 namespace qccl {
 namespace {
@@ -35,21 +38,16 @@ double percentile(std::span<const double> sorted, double share) {
   return sorted[std::max<std::size_t>(rank, 1) - 1];
 }
 
-bool is_one_of(std::initializer_list<std::string_view> names, const std::string& operation) {
-  return std::ranges::find(names, operation) != names.end();
+std::optional<Collective> collective_of(const OperationRecord& record) {
+  const auto found = std::ranges::find(kEveryCollective, record.operation,
+                                       [](Collective collective) { return to_string(collective); });
+  return found == std::end(kEveryCollective) ? std::nullopt : std::optional(*found);
 }
 
-// Operations in which all ranks wait for all: no rank has results before every rank has arrived.
+// Whether no rank has results before every rank has arrived.
 bool waits_for_all(const OperationRecord& record) {
-  return is_one_of({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}, record.operation);
-}
-
-// busbw over algbw.
-double bus_factor(const std::string& operation, int ranks) {
-  const double n = std::max(ranks, 1);
-  if (operation == "all_reduce") return 2 * (n - 1) / n;
-  const bool has_parts = is_one_of({"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}, operation);
-  return has_parts ? (n - 1) / n : 1;
+  const auto collective = collective_of(record);
+  return collective && !is_rooted(*collective);
 }
 
 Bandwidth deepspeed_bandwidth(const OperationRecord& record, int world, double gbps_per_byte) {
@@ -132,7 +130,8 @@ Bandwidth bandwidth_of(const OperationRecord& record, BandwidthFormula formula, 
   if (ns <= 0) return {};
   if (formula == BandwidthFormula::deepspeed) return deepspeed_bandwidth(record, world, 8 / ns);
   const double algbw = static_cast<double>(record.bandwidth_bytes) * 8 / ns;
-  return {algbw, algbw * bus_factor(record.operation, record.group_size)};
+  const auto collective = collective_of(record);
+  return {algbw, algbw * (collective ? bus_factor(*collective, record.group_size) : 1)};
 }
 
 std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula formula) {

@@ -1,107 +1,22 @@
 #include "plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
-
-#include "base/log.h"
-#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
 
-// The caller's own layout: one piece for each rank, in rank order.
-std::vector<Range> piece_ranges(const Request& request) {
-  std::vector<Range> ranges;
-  std::uint64_t begin = 0;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(request.world); ++rank) {
-    const std::uint64_t count = request.counts.empty() ? request.count : request.counts[rank];
-    ranges.push_back({begin, count});
-    begin += count;
-  }
-  return ranges;
+bool reads_input(const Step& step) {
+  return step.kind == StepKind::send_input || step.kind == StepKind::local_reduce || step.kind == StepKind::local_copy;
 }
 
-bool is_empty(const Request& request) {
-  if (request.counts.empty()) return request.count == 0;
-  if (request.collective == Collective::all_to_all) return false;  // other ranks may have elements
-  return std::accumulate(request.counts.begin(), request.counts.end(), std::uint64_t{0}) == 0;
-}
-
-// There is nothing to compute or move, but the ranks' calls must meet.
-void build_meeting(Builder& builder) {
-  for (const int peer : builder.others()) {
-    builder.add(Lane{.steps = {{StepKind::send_input, 0, {peer}}}});
-    builder.add(Lane{.steps = {{StepKind::recv_copy, 0, {peer}}}});
-  }
+std::string range_text(const char* buffer, std::uint64_t begin, std::uint64_t count) {
+  return fmt::format(", {} [{}, {})", buffer, begin, begin + count);
 }
 
 }  // namespace
-
-int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_bytes) {
-  constexpr std::uint64_t kMost = 512;
-  const std::uint64_t share = window_bytes / static_cast<std::uint64_t>(std::max(1, world - 1));
-  return static_cast<int>(std::clamp<std::uint64_t>(share / std::max<std::uint64_t>(1, slice_bytes), 1, kMost));
-}
-
-std::vector<Range> chunks(const Request& request) {
-  if (has_pieces(request.collective)) return piece_ranges(request);
-  const int count = chunk_count(request);
-  if (count == 1) return {{0, request.count}};
-  return chunk_ranges(request.count, count, request.bucket_size);
-}
-
-RankSchedule schedule_of(const Request& request, int rank) {
-  Builder builder(request, rank);
-  if (is_empty(request)) {
-    build_meeting(builder);
-  } else {
-    const Algorithm algorithm = built_for(request.algorithm, request.compressed);
-    BuildFunction* const build = builder_of(request.collective, algorithm);
-    QCCL_CHECK(build != nullptr);
-    build(builder);
-  }
-  return builder.take();
-}
-
-std::vector<int> Builder::others() const {
-  std::vector<int> peers;
-  for (int distance = 1; distance < world(); ++distance) peers.push_back((rank_ + distance) % world());
-  return peers;
-}
-
-void Builder::add_whole(Lane lane, int chunk) {
-  lane.chunk = static_cast<std::uint32_t>(chunk);
-  lane.count = chunks_[lane.chunk].count;
-  if (lane.count > 0) add(std::move(lane));
-}
-
-void Builder::add_own_piece(std::vector<int> peers) {
-  const auto add_own = [this](std::vector<Step> steps) { add(rank_, 0, begin_of(rank_), std::move(steps)); };
-  const Step keep{StepKind::local_copy, 0, {}, request_.compressed};
-  if (peers.empty()) return add_own({keep});
-  std::vector<Step> give{{StepKind::send_input, 0, std::move(peers)}};
-  if (request_.compressed) {
-    give.push_back(keep);  // in place, a slice must have left before its decoded form overwrites it
-  } else {
-    add_own({keep});
-  }
-  add_own(std::move(give));
-}
-
-std::vector<Step> Builder::reduce_steps(bool quantize_own) const {
-  std::vector<Step> steps;
-  for (int source = 0; source < world(); ++source) {
-    if (source == rank_) {
-      steps.push_back({StepKind::local_reduce, 0, {}, quantize_own});
-    } else {
-      steps.push_back({StepKind::recv_reduce, 0, {source}});
-    }
-  }
-  steps.push_back({StepKind::finish, 0, {}});
-  return steps;
-}
 
 const char* to_string(StepKind kind) {
   static constexpr const char* kNames[] = {"send_input",  "local_reduce", "recv_reduce", "send_sum",  "finish",
@@ -111,12 +26,16 @@ const char* to_string(StepKind kind) {
 
 std::string to_string(const RankSchedule& schedule) {
   std::string text;
-  for (const Lane& lane : schedule.lanes) {
-    text += fmt::format("chunk {} [{}, {}){}:\n", lane.chunk, lane.output_begin, lane.output_begin + lane.count,
-                        lane.scratch ? " in scratch" : "");
+  for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+    const Lane& lane = schedule.lanes[i];
+    text += fmt::format("lane {}: chunk {}", i, lane.chunk);
+    if (std::ranges::any_of(lane.steps, reads_input)) text += range_text("input", lane.input_begin, lane.count);
+    text += lane.scratch ? ", in scratch" : range_text("output", lane.output_begin, lane.count);
+    if (lane.after >= 0) text += fmt::format(", after lane {}", lane.after);
+    text += lane.slice_by_slice ? " slice by slice:\n" : ":\n";
     for (const Step& step : lane.steps) {
-      text += fmt::format("  {} phase {} peers [{}]{}\n", to_string(step.kind), step.phase, fmt::join(step.peers, " "),
-                          step.raw ? " raw" : "");
+      text += fmt::format("  {} phase {} peers [{}]{}{}\n", to_string(step.kind), step.phase,
+                          fmt::join(step.peers, " "), step.raw ? " raw" : "", step.quantized ? " quantized" : "");
     }
   }
   return text;

@@ -2,13 +2,15 @@
 // GiB is as small as one for 1 KiB.
 //
 // A schedule is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for each slice in
-// order; lanes of a schedule run independently, or one after another. Every frame belongs to a stream: the slices of
-// one chunk from one rank to another in one phase. Sums are added in the order of a lane's steps, whatever arrives
-// first: ranks 0..N-1 in one-shot and scatter-reduce; where partial sums travel, another order, the same for all ranks.
+// order; lanes of a schedule run independently, or one after another, whole or slice by slice. Every frame belongs to a
+// stream: the slices of one chunk from one rank to another in one phase. Sums are added in the order of a lane's steps,
+// whatever arrives first: ranks 0..N-1 in one-shot and scatter-reduce; where partial sums travel, another order, the
+// same for all ranks.
 //
 // Pure functions of the request: every rank builds the same plan and takes its own schedule.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -44,7 +46,7 @@ inline constexpr std::uint16_t kMaxPhase = 0x7FFF;
 struct Step {
   StepKind kind;
   std::uint16_t phase = 0;
-  std::vector<int> peers;  // group ranks, in the order to serve them
+  std::vector<int> peers{};  // group ranks, in the order to serve them
   // local_reduce, local_copy: uses decode(encode(input)), so that this rank has the same values as its peers. send_sum
   // of uncompressed sums: continues with the values sent, which 16-bit floats round.
   bool quantized = false;
@@ -58,10 +60,18 @@ struct Lane {
   std::uint64_t input_begin = 0;
   std::uint64_t output_begin = 0;
   std::uint64_t count = 0;
-  std::vector<Step> steps;
-  bool scratch = false;  // the "output" is the engine's memory: this rank only passes it on
-  int after = -1;        // index of the lane in this schedule that must end first; -1: none
+  std::vector<Step> steps{};
+  bool scratch = false;         // the "output" is the engine's memory: this rank only passes it on
+  bool slice_by_slice = false;  // with `after`: slice i waits for slice i of that lane; beyond its last, for its end
+  int after = -1;               // index of an earlier lane in this schedule that must end first; -1: none
 };
+
+// How many of the lane's `slices` may begin when the lane that it is `after` has ended `ended` of its `leading` ones.
+constexpr std::uint64_t open_slices(const Lane& lane, std::uint64_t slices, std::uint64_t ended,
+                                    std::uint64_t leading) {
+  if (ended == leading) return slices;
+  return lane.slice_by_slice ? std::min(ended, slices) : 0;
+}
 
 struct RankSchedule {
   std::vector<Lane> lanes;
@@ -94,17 +104,6 @@ struct Layout {
   std::vector<int> sites;  // of each rank; empty: all are near each other, or all are far
 };
 
-inline constexpr Collective kEveryCollective[] = {
-    Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
-    Collective::reduce_scatter, Collective::all_gather, Collective::gather,
-    Collective::scatter,        Collective::all_to_all, Collective::barrier};
-
-// Each rank has its own piece of the input or output, with a count of its own in the v forms.
-constexpr bool has_pieces(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
-         collective == Collective::gather || collective == Collective::scatter || collective == Collective::all_to_all;
-}
-
 // The algorithms available for the collective (algorithms/registry.h).
 std::vector<Algorithm> algorithms_of(Collective collective);
 bool has_algorithm(Collective collective, Algorithm algorithm);
@@ -128,7 +127,7 @@ int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_b
 // The chunks of the request's data, which streams carry. One chunk per owner, if chunks have owners.
 std::vector<Range> chunks(const Request& request);
 
-// One line per step, for people.
+// A line for each lane, with all that it has, and for each of its steps, for people.
 std::string to_string(const RankSchedule& schedule);
 const char* to_string(StepKind kind);
 

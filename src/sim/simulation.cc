@@ -20,7 +20,7 @@ constexpr Nanoseconds kNever = Nanoseconds::max();
 // Gives some ten reports a second.
 constexpr std::uint64_t kFramesBetweenReports = 20'000;
 
-// Computes nothing: payloads have their largest size and no content, and each step takes the rank's processor the time
+// Computes nothing: payloads have their expected size and no content, and each step takes the rank's processor the time
 // that it would.
 class SizeCompute final : public engine::Compute {
  public:
@@ -39,7 +39,9 @@ class SizeCompute final : public engine::Compute {
   }
   std::size_t write(std::size_t lane, std::size_t step, GroupRank, Bytes payload) override {
     if (std::exchange(lanes_[lane].encoded_step, step) != step) measure(lane, step);
-    return payload.size();
+    const bool is_coded = plan_.codec() != nullptr && !plan_.schedule().lanes[lane].steps[step].raw;
+    if (!is_coded) return payload.size();
+    return std::min(payload.size(), plan_.codec()->expected_encoded_bytes(elements(lane), plan_.call().type));
   }
   Status receive(std::size_t lane, std::size_t step, ConstBytes) override { return local(lane, step); }
   bool keeps_part(std::size_t) const override { return false; }
@@ -141,7 +143,7 @@ class Simulation {
     engine::ResolvedCall resolved = call;
     resolved.slice_bytes = options_.slice_bytes;
     resolved.window_bytes = options_.window_bytes;
-    const std::vector<int>& hosts = world_.engine(0).parts().options.hosts;
+    const std::vector<int>& hosts = world_.engine(0).options().hosts;
     if (plan::entry_of(call.algorithm).uses_hosts && call.hosts.empty()) {
       resolved.hosts.assign(hosts.begin(), hosts.end());
     }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "os/net/socket.h"
@@ -54,11 +55,11 @@ inline bool is_frame(ConstBytes bytes, std::uint64_t number) {
 // False if there is no room now.
 inline bool send_frame(Transport& transport, int peer, std::size_t bytes, std::uint64_t number,
                        TrafficClass traffic = TrafficClass::data) {
-  const Bytes room = transport.reserve(WorldRank(peer), bytes, traffic);
-  if (room.empty()) return false;
-  EXPECT_EQ(room.size(), bytes);
-  write_frame(room, number);
-  transport.commit(bytes);
+  Reservation room = transport.reserve(WorldRank(peer), bytes, traffic);
+  if (!room) return false;
+  EXPECT_EQ(room.bytes().size(), bytes);
+  write_frame(room.bytes(), number);
+  transport.commit(std::move(room), bytes, {});
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace qccl {
 namespace {
@@ -56,24 +57,17 @@ PacedTransport::PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t b
       clock_(clock),
       balanced_at_(clock.now() - burst_) {}
 
-Bytes PacedTransport::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
+Reservation PacedTransport::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
   if (traffic == TrafficClass::data && clock_.now() < balanced_at_) {
     has_refused_ = true;
     return {};
   }
-  reserved_ = traffic;
   return inner_->reserve(peer, max_bytes, traffic);
 }
 
-void PacedTransport::commit(std::size_t actual_bytes) {
-  if (reserved_ == TrafficClass::data) charge(actual_bytes);
-  inner_->commit(actual_bytes);
-}
-
-bool PacedTransport::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
-  if (!inner_->commit_gathered(head_bytes, payload)) return false;
-  if (reserved_ == TrafficClass::data) charge(head_bytes + payload.size());
-  return true;
+void PacedTransport::commit(Reservation&& room, std::size_t bytes, ConstBytes payload) {
+  if (room.traffic() == TrafficClass::data) charge(bytes + payload.size());
+  inner_->commit(std::move(room), bytes, payload);
 }
 
 void PacedTransport::charge(std::size_t bytes) {

@@ -18,14 +18,14 @@ namespace qccl {
 // "10MB/s", "1.25GB/s", "500KB/s". InvalidArgument lists these forms.
 Result<std::uint64_t> parse_link_rate(std::string_view text);
 
-// One thread, as Transport says; `clock` must outlive it. It has no board, which would bypass the pacing.
+// One thread, as Transport says; `clock` must outlive it. It has no board and no memory of the host: what goes through
+// them would bypass the pacing.
 class PacedTransport final : public Transport {
  public:
   PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t bytes_per_second, const Clock& clock);
 
-  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
-  void commit(std::size_t actual_bytes) override;
-  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
+  Reservation reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
+  void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override { return inner_->receive(); }
   void release(const ReceivedFrame& frame) override { inner_->release(frame); }
   void set_placement(PayloadPlacement* placement) override { inner_->set_placement(placement); }
@@ -37,7 +37,10 @@ class PacedTransport final : public Transport {
   void wake() override { inner_->wake(); }
   TimePoint next_send_time() const override;
   Nanoseconds round_trip(WorldRank peer) const override { return inner_->round_trip(peer); }
+  Acknowledged acknowledged(WorldRank peer) const override { return inner_->acknowledged(peer); }
   bool is_local(WorldRank peer) const override { return inner_->is_local(peer); }
+  ExchangeCells* board() override { return nullptr; }
+  HostMemory host_memory() override { return {}; }
   const char* kind(WorldRank peer) const override { return inner_->kind(peer); }
   int connections(WorldRank peer) const override { return inner_->connections(peer); }
   bool flushed() const override { return inner_->flushed(); }
@@ -53,8 +56,7 @@ class PacedTransport final : public Transport {
   const Clock& clock_;
   TimePoint balanced_at_;       // when the balance is, or was, zero
   std::uint64_t fraction_ = 0;  // of a nanosecond, in units of 1 / bytes_per_second_, not yet charged
-  TrafficClass reserved_ = TrafficClass::data;
-  bool has_refused_ = false;  // and no sleep has lasted since until the reservation could be granted
+  bool has_refused_ = false;    // and no sleep has lasted since until the reservation could be granted
 };
 
 }  // namespace qccl

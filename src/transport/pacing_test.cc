@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/expect_failure.h"
@@ -13,32 +15,50 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Accepts and records every frame at once.
-class Sink final : public Transport {
+// Accepts every frame at once. Records what it is asked, and answers each question in its own way.
+class Sink final : public Transport, private Reservation::Owner {
  public:
   explicit Sink(ManualClock& manual) : clock_(manual) {}
-  Bytes reserve(WorldRank, std::size_t max_bytes, TrafficClass) override {
+  Reservation reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override {
     if (full) return {};
     buffer_.resize(max_bytes);
-    return buffer_;
+    return {*this, peer, traffic, buffer_};
   }
-  void commit(std::size_t actual_bytes) override { sent += actual_bytes; }
-  std::optional<ReceivedFrame> receive() override { return std::nullopt; }
-  void release(const ReceivedFrame&) override {}
-  bool progress() override { return false; }
-  std::optional<PeerLoss> next_loss() override { return std::nullopt; }
-  void disconnect(WorldRank) override {}
+  void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) override {
+    sent += room.append(bytes, payload);
+    room.forget();
+  }
+  std::optional<ReceivedFrame> receive() override { return ReceivedFrame{WorldRank(1), {}}; }
+  void release(const ReceivedFrame& frame) override { note("release", frame.peer); }
+  void set_placement(PayloadPlacement* placement) override { asked += placement == nullptr ? "no placement;" : ""; }
+  void withdraw() override { asked += "withdraw;"; }
+  bool progress() override { return true; }
+  std::optional<PeerLoss> next_loss() override { return PeerLoss{WorldRank(2), "lost"}; }
+  void disconnect(WorldRank peer) override { note("disconnect", peer); }
   void sleep(TimePoint deadline, const Clock&) override {
     slept_until = deadline;
     clock_.advance_to(deadline);
   }
-  void wake() override {}
-  bool is_local(WorldRank) const override { return true; }
+  void wake() override { asked += "wake;"; }
+  TimePoint next_send_time() const override { return kForever; }
+  Nanoseconds round_trip(WorldRank peer) const override { return Nanoseconds(peer.value()); }
+  Acknowledged acknowledged(WorldRank peer) const override { return {static_cast<std::uint64_t>(peer.value()), true}; }
+  bool is_local(WorldRank peer) const override { return peer == WorldRank(1); }
   ExchangeCells* board() override { return &own_board; }
+  HostMemory host_memory() override { return {&own_heap, nullptr}; }
   const char* kind(WorldRank) const override { return "sink"; }
-  bool flushed() const override { return true; }
-  void close() override {}
+  int connections(WorldRank peer) const override { return peer.value(); }
+  bool flushed() const override { return is_flushed; }
+  void set_close_patience(Nanoseconds patience) override { close_patience = patience; }
+  void close() override { asked += "close;"; }
 
+  struct NoHeap final : SharedHeap {
+    Result<Block> allocate(std::size_t) override { return Failure(ErrorKind::unsupported, "no heap"); }
+    bool reaches(WorldRank) const override { return false; }
+    Result<Memory> map(WorldRank, std::uint64_t, std::size_t) override {
+      return Failure(ErrorKind::unsupported, "no heap");
+    }
+  } own_heap;
   struct NoBoard final : ExchangeCells {
     bool open(std::uint64_t) override { return false; }
     void close(std::uint64_t) override {}
@@ -47,10 +67,16 @@ class Sink final : public Transport {
     std::optional<ExchangeCell> read(std::uint64_t, WorldRank, std::uint64_t) override { return std::nullopt; }
   } own_board;
   bool full = false;
+  bool is_flushed = false;
+  Nanoseconds close_patience{};
+  std::string asked;
   std::uint64_t sent = 0;
   TimePoint slept_until{};
 
  private:
+  void note(const char* what, WorldRank peer) { asked += std::string(what) + " " + std::to_string(peer.value()) + ";"; }
+  void give_back(const Reservation&) override { asked += "give back;"; }
+
   ManualClock& clock_;
   std::vector<std::byte> buffer_;
 };
@@ -63,8 +89,9 @@ struct Paced {
     transport = std::make_unique<PacedTransport>(std::move(inner), bytes_per_second, clock);
   }
   bool send(std::size_t bytes, TrafficClass traffic = TrafficClass::data) {
-    if (transport->reserve(WorldRank(1), bytes, traffic).empty()) return false;
-    transport->commit(bytes);
+    Reservation room = transport->reserve(WorldRank(1), bytes, traffic);
+    if (!room) return false;
+    transport->commit(std::move(room), bytes, {});
     return true;
   }
   // Sends until it is refused.
@@ -161,8 +188,7 @@ TEST(Pacing, control_is_neither_refused_nor_charged) {
 TEST(Pacing, an_unused_reservation_costs_nothing) {
   Paced paced(1'000'000);
   for (int i = 0; i < 1000; ++i) {
-    ASSERT_FALSE(paced.transport->reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data).empty());
-    paced.transport->commit(0);
+    ASSERT_TRUE(paced.transport->reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data));
   }
   EXPECT_EQ(paced.drain(65536), 131072u);
 }
@@ -194,11 +220,47 @@ TEST(Pacing, a_sleep_ends_when_the_refused_send_may_proceed) {
   EXPECT_NE(paced.transport->next_send_time(), kForever);
 }
 
-TEST(Pacing, has_no_board_and_is_otherwise_the_transport_it_paces) {
+TEST(Pacing, each_frame_is_charged_as_the_traffic_for_which_its_room_was_reserved) {
   Paced paced(1'000'000);
-  EXPECT_EQ(paced.transport->board(), nullptr);
-  EXPECT_STREQ(paced.transport->kind(WorldRank(1)), "sink");
-  EXPECT_TRUE(paced.transport->is_local(WorldRank(1)));
+  Transport& transport = *paced.transport;
+  Reservation data = transport.reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data);
+  Reservation control = transport.reserve(WorldRank(1), 1000, TrafficClass::control);
+  transport.commit(std::move(control), 1000, {});
+  EXPECT_TRUE(transport.reserve(WorldRank(1), 1000, TrafficClass::data));
+  const std::vector<std::byte> payload(kMaxFrameBytes - 64);
+  transport.commit(std::move(data), 64, payload);
+  EXPECT_EQ(paced.sink->sent, 1000 + kMaxFrameBytes);
+  EXPECT_FALSE(transport.reserve(WorldRank(1), 1000, TrafficClass::data)) << "the payload counts";
+}
+
+TEST(Pacing, passes_everything_else_on_but_has_no_shared_memory) {
+  Paced paced(1'000'000);
+  Transport& transport = *paced.transport;
+  EXPECT_EQ(transport.board(), nullptr);
+  EXPECT_EQ(transport.host_memory().heap, nullptr);
+  EXPECT_STREQ(transport.kind(WorldRank(1)), "sink");
+  EXPECT_TRUE(transport.is_local(WorldRank(1)));
+  EXPECT_FALSE(transport.is_local(WorldRank(2)));
+  EXPECT_EQ(transport.round_trip(WorldRank(3)), 3ns);
+  EXPECT_EQ(transport.acknowledged(WorldRank(4)).bytes, 4u);
+  EXPECT_TRUE(transport.acknowledged(WorldRank(4)).waits);
+  EXPECT_EQ(transport.connections(WorldRank(5)), 5);
+  EXPECT_EQ(transport.receive()->peer, WorldRank(1));
+  EXPECT_EQ(transport.next_loss()->cause, "lost");
+  EXPECT_TRUE(transport.progress());
+  EXPECT_FALSE(transport.flushed());
+  paced.sink->is_flushed = true;
+  EXPECT_TRUE(transport.flushed());
+  transport.set_close_patience(7ms);
+  EXPECT_EQ(paced.sink->close_patience, 7ms);
+  transport.set_placement(nullptr);
+  transport.withdraw();
+  transport.release({WorldRank(6), {}});
+  transport.disconnect(WorldRank(7));
+  transport.wake();
+  static_cast<void>(transport.reserve(WorldRank(1), 64, TrafficClass::data));
+  transport.close();
+  EXPECT_EQ(paced.sink->asked, "no placement;withdraw;release 6;disconnect 7;wake;give back;close;");
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/endpoint.h"
 #include "transport/mesh_test.h"
+#include "transport/router.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/tcp/tcp_endpoint.h"
 

@@ -1,4 +1,4 @@
-#include "transport/endpoint.h"
+#include "transport/router.h"
 
 #include <algorithm>
 
@@ -20,13 +20,6 @@ Router::Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<E
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) QCCL_CHECK(endpoints_[i]->token_space() != endpoints_[j]->token_space());
   }
-}
-
-Bytes Router::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
-  Endpoint& target = endpoint(peer);
-  const Bytes room = target.reserve(peer, max_bytes, traffic);
-  reserved_ = &target;
-  return room;
 }
 
 std::optional<ReceivedFrame> Router::receive() {
@@ -71,6 +64,12 @@ void Router::sleep(TimePoint deadline, const Clock& clock) {
     }
   }
   while (armed > 0) endpoints_[--armed]->disarm();
+}
+
+TimePoint Router::next_send_time() const {
+  TimePoint earliest = kForever;
+  for (const auto& each : endpoints_) earliest = std::min(earliest, each->next_send_time());
+  return earliest;
 }
 
 HostMemory Router::host_memory() {

@@ -1,5 +1,5 @@
 // How a router combines endpoints; transport_contract_test.cc has the rest.
-#include "transport/endpoint.h"
+#include "transport/router.h"
 
 #include <gtest/gtest.h>
 

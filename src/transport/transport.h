@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/rank.h"
 #include "base/result.h"
+#include "transport/reservation.h"
 
 namespace qccl {
 
@@ -55,11 +56,8 @@ class PayloadPlacement {
   virtual std::byte* find_destination(WorldRank peer, ConstBytes header) = 0;
 };
 
-// Pacing limits data; control frames (grants, heartbeats, poison) are exempt.
-enum class TrafficClass : std::uint8_t { data, control };
-
 // Shared memory for small operations (the board): each rank publishes in its own cell of a group and reads the cells of
-// the other ranks. engine/collective/cell_operation.h has the protocol.
+// the other ranks. engine/run/cell_operation.h has the protocol.
 inline constexpr std::size_t kBoardPayloadBytes = 8192;
 struct ExchangeCell {
   std::uint64_t sequence = 0;  // number of this board operation in its group, from 1
@@ -109,12 +107,9 @@ class SharedHeap {
 class FrameRooms {
  public:
   virtual ~FrameRooms() = default;
-  // Room for a frame: any number at once, besides the transport's reservation, to be sent in any order. Empty if there
-  // is none now, the peer is lost, or it is on another host.
-  virtual Bytes hold(WorldRank peer, std::size_t max_bytes) = 0;
-  // Sends the first `actual_bytes` of that room; 0, or a peer that was lost meanwhile, gives it back. By then nothing
-  // writes there any more.
-  virtual void commit(WorldRank peer, Bytes room, std::size_t actual_bytes) = 0;
+  // Room for a frame that is sent later, by Transport::commit(). None if there is none now, the peer is lost, or it is
+  // on another host. It is sent or ends once nothing writes there any more.
+  virtual Reservation hold(WorldRank peer, std::size_t max_bytes) = 0;
 
   struct Memory {
     std::shared_ptr<const void> owner;  // keeps it mapped
@@ -131,27 +126,28 @@ struct HostMemory {
   FrameRooms* rooms = nullptr;
 };
 
+// All functions are pure, so that one that passes calls on to another transport leaves none out. A transport that
+// carries frames itself is a BasicTransport.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Room for a frame to `peer` of up to `max_bytes`, to be written in place. Empty if there is none now or the peer is
-  // lost: retry after progress(). At most one reservation at a time.
-  virtual Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) = 0;
-  // Sends the first `actual_bytes` of the reservation (0 cancels it).
-  virtual void commit(std::size_t actual_bytes) = 0;
-  // Sends the first `head_bytes` of the reservation followed by `payload`, which is read before this returns; a
-  // transport that can write it out at once makes no copy. False, without effect, if the transport does not support it.
-  virtual bool commit_gathered(std::size_t /*head_bytes*/, ConstBytes /*payload*/) { return false; }
+  // Room for a frame to `peer` of up to `max_bytes`. None if there is none now or the peer is lost: retry after
+  // progress().
+  virtual Reservation reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) = 0;
+  // Sends the first `bytes` of the room, at least one, and then `payload`, which lies elsewhere and is read before this
+  // returns; a transport that can write it out at once makes no copy. If the peer was lost meanwhile, the room goes
+  // back.
+  virtual void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) = 0;
 
   // The next frame that has arrived, from any peer.
   virtual std::optional<ReceivedFrame> receive() = 0;
   virtual void release(const ReceivedFrame& frame) = 0;
   // Sets the source of destinations for payloads; null: none. It must outlive the transport or be reset first.
-  virtual void set_placement(PayloadPlacement* /*placement*/) {}
+  virtual void set_placement(PayloadPlacement* placement) = 0;
   // Ends all use of memory from find_destination(): nothing is written there any more, and no frame still to be handed
   // out refers to it. Payload that has arrived there moves to the transport's own memory.
-  virtual void withdraw() {}
+  virtual void withdraw() = 0;
 
   // Moves bytes without blocking; true if anything moved.
   virtual bool progress() = 0;
@@ -180,39 +176,51 @@ class Transport {
   // Ends the sleep() of another thread, or the next one.
   virtual void wake() = 0;
   // When a send that pacing refused may proceed; kForever if there is none.
-  virtual TimePoint next_send_time() const { return kForever; }
+  virtual TimePoint next_send_time() const = 0;
 
   // The shortest round trip to the peer that was measured; 0 if it is local or nothing was measured.
-  virtual Nanoseconds round_trip(WorldRank peer) const {
-    static_cast<void>(peer);
-    return {};
-  }
+  virtual Nanoseconds round_trip(WorldRank peer) const = 0;
   // What the peer's machine has acknowledged since the start, and whether bytes wait here for the network. Nothing if
   // nobody says.
   struct Acknowledged {
     std::uint64_t bytes = 0;
     bool waits = false;
   };
-  virtual Acknowledged acknowledged(WorldRank /*peer*/) const { return {}; }
+  virtual Acknowledged acknowledged(WorldRank peer) const = 0;
   // True if the peer runs on this host, so that its frames cross no network and need no payload checksum.
   virtual bool is_local(WorldRank peer) const = 0;
   // Null if not all ranks are on this host, or this transport has none.
-  virtual ExchangeCells* board() { return nullptr; }
-  virtual HostMemory host_memory() { return {}; }
+  virtual ExchangeCells* board() = 0;
+  virtual HostMemory host_memory() = 0;
   // How this peer is reached, for reports: "shm", "tcp" or "sim".
   virtual const char* kind(WorldRank peer) const = 0;
 
   // How many connections carry the frames to this peer.
-  virtual int connections(WorldRank /*peer*/) const { return 1; }
+  virtual int connections(WorldRank peer) const = 0;
 
   // True if everything committed has left this process, or its peer is lost.
   virtual bool flushed() const = 0;
   // How long close() waits while peers receive nothing.
   static constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
-  virtual void set_close_patience(Nanoseconds /*patience*/) {}
+  virtual void set_close_patience(Nanoseconds patience) = 0;
   // Closes all connections, once the peers have received everything or have stopped receiving for that long (unless it
   // was set, for kClosePatience). Idempotent.
   virtual void close() = 0;
+};
+
+// The answers of a transport that places no payloads, limits no rate, measures nothing, shares no memory and has one
+// connection to each peer.
+class BasicTransport : public Transport {
+ public:
+  void set_placement(PayloadPlacement*) override {}
+  void withdraw() override {}
+  TimePoint next_send_time() const override { return kForever; }
+  Nanoseconds round_trip(WorldRank) const override { return {}; }
+  Acknowledged acknowledged(WorldRank) const override { return {}; }
+  ExchangeCells* board() override { return nullptr; }
+  HostMemory host_memory() override { return {}; }
+  int connections(WorldRank) const override { return 1; }
+  void set_close_patience(Nanoseconds) override {}
 };
 
 }  // namespace qccl

@@ -1,10 +1,12 @@
 // The contract of transport.h, for every transport between processes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/routed_mesh_test.h"
@@ -164,14 +166,42 @@ TEST_P(TransportContract, a_sender_does_not_sleep_once_there_is_room) {
 }
 
 TEST_P(TransportContract, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
-  ASSERT_EQ(own_.reserve(WorldRank(1), 5000, TrafficClass::data).size(), 5000u);
-  own_.commit(0);
-  const Bytes room = own_.reserve(WorldRank(1), 5000, TrafficClass::data);
-  write_frame(room.first(81), 3);
-  own_.commit(81);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(own_.reserve(WorldRank(1), 5000, TrafficClass::data).bytes().size(), 5000u) << "none came back";
+  }
+  Reservation room = own_.reserve(WorldRank(1), 5000, TrafficClass::data);
+  write_frame(room.bytes().first(81), 3);
+  own_.commit(std::move(room), 81, {});
+  EXPECT_FALSE(room);
   const ReceivedFrame frame = await_frame(peer_);
   EXPECT_EQ(frame.bytes.size(), 81u);
   EXPECT_TRUE(is_frame(frame.bytes, 3));
+  EXPECT_FALSE(peer_.receive());
+}
+
+TEST_P(TransportContract, a_frames_payload_may_lie_elsewhere) {
+  const std::vector<std::byte> frame = make_frame(50'000, 4);
+  Reservation room = own_.reserve(WorldRank(1), frame.size(), TrafficClass::data);
+  std::ranges::copy(ConstBytes(frame).first(wire::kHeaderBytes), room.bytes().begin());
+  own_.commit(std::move(room), wire::kHeaderBytes, ConstBytes(frame).subspan(wire::kHeaderBytes));
+  EXPECT_TRUE(is_frame(await_frame(peer_).bytes, 4));
+}
+
+TEST_P(TransportContract, several_rooms_are_sent_in_any_order_or_not_at_all) {
+  std::vector<Reservation> rooms;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    rooms.push_back(own_.reserve(WorldRank(1), 200, TrafficClass::data));
+    write_frame(rooms[i].bytes(), i);
+    EXPECT_EQ(rooms[i].peer(), WorldRank(1));
+  }
+  for (const std::size_t i : {2u, 0u, 3u}) own_.commit(std::move(rooms[i]), 200, {});
+  rooms.clear();
+  own_.progress();
+  for (const std::uint64_t i : {2u, 0u, 3u}) {
+    const ReceivedFrame frame = await_frame(peer_);
+    ASSERT_TRUE(is_frame(frame.bytes, i)) << i;
+    peer_.release(frame);
+  }
   EXPECT_FALSE(peer_.receive());
 }
 
@@ -179,17 +209,17 @@ TEST_P(TransportContract, frames_written_by_others_cross_in_the_order_in_which_t
   FrameRooms* const own = own_.host_memory().rooms;
   EXPECT_EQ(own != nullptr, own_.kind(WorldRank(1)) == std::string("shm"));
   if (own == nullptr) return;
-  std::vector<Bytes> rooms;
+  std::vector<Reservation> rooms;
   for (int i = 0; i < 3; ++i) rooms.push_back(own->hold(WorldRank(1), 100'000));
   const auto lies_in = [](const FrameRooms::Memory& each, ConstBytes bytes) {
     return bytes.data() >= each.bytes.data() && bytes.data() + bytes.size() <= each.bytes.data() + each.bytes.size();
   };
-  EXPECT_TRUE(lies_in(own->memory().front(), rooms[0]));
+  EXPECT_TRUE(lies_in(own->memory().front(), rooms[0].bytes()));
   for (const std::size_t i : {2u, 0u}) {
-    write_frame(rooms[i], i);
-    own->commit(WorldRank(1), rooms[i], rooms[i].size());
+    write_frame(rooms[i].bytes(), i);
+    own_.commit(std::move(rooms[i]), 100'000, {});
   }
-  own->commit(WorldRank(1), rooms[1], 0);
+  rooms.clear();
   for (const std::size_t i : {2u, 0u}) {
     const ReceivedFrame frame = await_frame(peer_);
     EXPECT_TRUE(is_frame(frame.bytes, i));
@@ -197,10 +227,11 @@ TEST_P(TransportContract, frames_written_by_others_cross_in_the_order_in_which_t
     EXPECT_TRUE(lies_in(peer_.host_memory().rooms->memory().front(), frame.bytes));
     peer_.release(frame);
   }
-  const Bytes late = own->hold(WorldRank(1), 100'000);
+  Reservation late = own->hold(WorldRank(1), 100'000);
   own_.disconnect(WorldRank(1));
-  own->commit(WorldRank(1), late, late.size());
-  EXPECT_TRUE(own->hold(WorldRank(1), 100'000).empty());
+  own_.commit(std::move(late), 100'000, {});
+  EXPECT_FALSE(late);
+  EXPECT_FALSE(own->hold(WorldRank(1), 100'000));
 }
 
 TEST_P(TransportContract, a_receiver_that_does_not_receive_stops_data_but_not_control) {
@@ -263,10 +294,9 @@ TEST_P(TransportContract, a_closed_peer_is_lost_after_the_frames_it_sent) {
   peer_.close();
   // Until this rank knows. A reservation that it holds stays valid.
   const auto knows = [&] {
-    const Bytes room = own_.reserve(WorldRank(1), 64, TrafficClass::control);
+    const Reservation room = own_.reserve(WorldRank(1), 64, TrafficClass::control);
     own_.progress();
-    if (!room.empty()) own_.commit(0);
-    return room.empty();
+    return !room;
   };
   for (const TimePoint limit = wait_limit(); !knows();) ASSERT_LT(steady.now(), limit);
   for (const std::uint64_t number : {1, 2}) {
@@ -281,7 +311,7 @@ TEST_P(TransportContract, a_closed_peer_is_lost_after_the_frames_it_sent) {
   EXPECT_EQ(loss->cause, "closed the connection (end of file)");
   EXPECT_EQ(loss->end, Transport::End::by_peer);
   EXPECT_FALSE(own_.next_loss()) << "reported twice";
-  EXPECT_TRUE(own_.reserve(WorldRank(1), 64, TrafficClass::control).empty());
+  EXPECT_FALSE(own_.reserve(WorldRank(1), 64, TrafficClass::control));
   EXPECT_FALSE(own_.progress());
 }
 
@@ -304,7 +334,7 @@ TEST_P(TransportContract, a_disconnected_peer_gets_all_that_was_sent_then_end_of
   while (send_frame(own_, 1, kMaxFrameBytes, sent)) ++sent;
   ASSERT_TRUE(send_frame(own_, 1, 100, sent, TrafficClass::control));
   own_.disconnect(WorldRank(1));
-  EXPECT_TRUE(own_.reserve(WorldRank(1), 100, TrafficClass::control).empty());
+  EXPECT_FALSE(own_.reserve(WorldRank(1), 100, TrafficClass::control));
   std::uint64_t received = 0;
   std::optional<Transport::PeerLoss> loss;
   for (const TimePoint limit = wait_limit(); !loss && steady.now() < limit; loss = peer_.next_loss()) {

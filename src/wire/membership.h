@@ -1,4 +1,4 @@
-// What the members of a group tell each other while they agree on those that go on (engine/membership/agreement.h): the
+// What the members of a group tell each other while they agree on those that go on (engine/shrink/agreement.h): the
 // payload of a `membership` frame.
 //
 // | offset | bytes | field    | meaning                                                                          |

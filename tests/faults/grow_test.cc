@@ -121,7 +121,7 @@ bootstrap::Door::Called call_newcomer(bootstrap::Door& door) {
   const SteadyClock clock;
   const auto soon = [&] { return clock.now() + std::chrono::seconds(30); };
   door.wait_for_another(soon());
-  return door.call(soon()).take_or_throw();
+  return door.call(soon());
 }
 
 TEST(Newcomer, leaves_the_door_of_a_member_that_stops_while_it_waits_there) {
@@ -137,7 +137,6 @@ TEST(Newcomer, leaves_the_door_of_a_member_that_stops_while_it_waits_there) {
       auto called = call_newcomer(*door);
       if (rank.rank() == 0) return rank.point("one waits");
       called.seat(
-          0,
           {.rank = 1, .world = 2, .job = "grown", .addresses = {"::1"}, .port = 1, .timeout_ns = 1, .meeting_ns = 1});
       called.admit();
       store->get("seated", std::chrono::seconds(30));

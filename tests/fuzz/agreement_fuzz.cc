@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/membership/agreement.h"
+#include "engine/shrink/agreement.h"
 #include "fuzz/fuzz.h"
 #include "wire/membership.h"
 

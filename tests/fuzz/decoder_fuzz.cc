@@ -88,7 +88,7 @@ void decode_anything(const Codec& codec, std::size_t elements, ConstBytes payloa
 }
 
 void check_bucket(const Codec& codec, std::span<const float> values, std::span<const float> decoded) {
-  BlockSummary block{HUGE_VAL, -HUGE_VAL, 0};
+  BlockSummary block{HUGE_VAL, -HUGE_VAL, 0, values.size()};
   bool finite = true;
   for (std::size_t i = 0; i < values.size(); ++i) {
     require(std::isfinite(values[i]) || !std::isfinite(decoded[i]), "what is not finite never becomes a number");

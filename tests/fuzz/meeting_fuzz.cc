@@ -7,10 +7,9 @@
 #include <string_view>
 
 #include "bootstrap/door/newcomer.h"
-#include "bootstrap/door/seat.h"
-#include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/pair_secrets.h"
+#include "bootstrap/protocol/formats.h"
 #include "bootstrap/store/store_protocol.h"
 #include "fuzz/fuzz.h"
 #include "wire/frame.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "comm/inspect/status_server.h"
 #include "fuzz/fuzz.h"
+#include "job/status_server.h"
 #include "wire/frame.h"
 #include "wire/membership.h"
 

@@ -39,7 +39,7 @@ struct Layout {
     input_bytes = engine::input_elements(call, world, rank) * element;
     output_bytes = engine::output_elements(call, world, rank) * element;
     const bool shares = made.in_place || made.collective == Collective::broadcast;
-    const std::size_t part = plan::has_pieces(made.collective) ? engine::piece_begin(call, rank) * element : 0;
+    const std::size_t part = has_pieces(made.collective) ? engine::piece_begin(call, rank) * element : 0;
     input_at = kGap + (shares && input_bytes < output_bytes ? part : 0);
     output_at = kGap + (shares && input_bytes > output_bytes && output_bytes > 0 ? part : 0);
     if (!shares) output_at = input_at + input_bytes + kGap;
@@ -51,19 +51,7 @@ struct Layout {
 
 inline void make(Communicator& comm, const CollectiveCase& made, std::byte* memory, const Layout& layout,
                  const CallOptions& options) {
-  const std::byte* const input = memory + layout.input_at;
-  std::byte* const output = memory + layout.output_at;
-  switch (made.collective) {
-    case Collective::all_reduce: return comm.all_reduce(input, output, made.count, made.type, options);
-    case Collective::broadcast: return comm.broadcast(output, made.count, made.type, options);
-    case Collective::all_gather: return comm.all_gather(input, output, made.count, made.type, options);
-    case Collective::reduce_scatter: return comm.reduce_scatter(input, output, made.count, made.type, options);
-    case Collective::reduce: return comm.reduce(input, output, made.count, made.type, options);
-    case Collective::gather: return comm.gather(input, output, made.count, made.type, options);
-    case Collective::scatter: return comm.scatter(input, output, made.count, made.type, options);
-    case Collective::all_to_all: return comm.all_to_all(input, output, made.count, made.type, options);
-    case Collective::barrier: return comm.barrier(options);
-  }
+  comm.run({made.collective, memory + layout.input_at, memory + layout.output_at, made.count, made.type, options});
 }
 
 // Makes each case in host memory and, in a group of its own, in device memory.

@@ -1,5 +1,5 @@
 // The watch of gates, with an engine that makes rounds or does not.
-#include "comm/devices/gate_watch.h"
+#include "job/devices/gate_watch.h"
 
 #include <atomic>
 #include <thread>

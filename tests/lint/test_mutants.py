@@ -51,15 +51,15 @@ def test_the_changed_layers_own_tests_run_first_and_those_below_it_never():
     names = (
         "build/qccl_test_kernels",
         "build/tests/qccl_test_property",
-        "build/qccl_test_comm",
+        "build/qccl_test_group",
         "build/qccl_test_plan",
     )
     mutant = mutants.Mutant(Path("src/plan/plan.cc"), 0, 1, "")
     programs = [mutants.Program(name) for name in names]
     ordered = mutants.order(programs, mutant, Counter())
-    assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_property", "qccl_test_comm"]
-    ordered = mutants.order(programs, mutant, Counter(qccl_test_comm=2, qccl_test_property=1))
-    assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_comm", "qccl_test_property"]
+    assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_property", "qccl_test_group"]
+    ordered = mutants.order(programs, mutant, Counter(qccl_test_group=2, qccl_test_property=1))
+    assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_group", "qccl_test_property"]
 
 
 def test_a_change_is_judged_by_one_program_after_the_other(monkeypatch):
@@ -87,3 +87,20 @@ def test_a_program_that_fails_ends_the_others(tmp_path):
         assert mutants.first_failure([mutants.Program("/bin/true")]) == ""
     finally:
         mutants.JOBS = mutants_jobs
+
+
+def test_each_planted_mistake_changes_one_place_of_the_code_as_it_is():
+    for planted in mutants.planted_mistakes():
+        assert planted.apply() != (mutants.ROOT / planted.file).read_text(), planted
+
+
+@pytest.mark.parametrize(
+    ("output", "caught"),
+    [
+        ("[ RUN      ] A.b\nqccl: error: broken invariant: a < b at src/x.h:12\n", "a < b at src/x.h:12"),
+        ("x.cc:3: Failure\n[  FAILED  ] A.b\nqccl: error: broken invariant: a < b at src/x.h:12\n", None),
+        ("[       OK ] A.b\n", None),
+    ],
+)
+def test_an_assertion_counts_only_before_a_test_fails(output, caught):
+    assert mutants.caught_by(output) == caught

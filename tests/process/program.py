@@ -1,6 +1,8 @@
 """The built `qccl` program, jobs that tests start with it, and the processes that remain of them."""
 
+import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +48,14 @@ def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
         text=True,
         timeout=DEADLINE,
     )
+
+
+@functools.cache
+def algorithms(collective: str) -> tuple[str, ...]:
+    """The names of the collective's algorithms, in the order in which the program lists them."""
+    done = run("plan", "check", "--collective", collective, "--max-world", 1)
+    assert done.returncode == 0, done.stderr
+    return tuple(re.findall(rf"^ +{collective} +(\w+) ", done.stdout, re.M))
 
 
 class Job:

@@ -66,7 +66,7 @@ TEST(QncclDefects, every_number_of_bits_costs_that_many_bits_on_the_wire) {
     for (int rank = 0; rank < kWorld; ++rank) {
       const auto sent = wire.payload_bytes[static_cast<std::size_t>(rank)];
       EXPECT_EQ(sent, stated_traffic(call, rank, kWorld)) << bits << " bits, rank " << rank;
-      EXPECT_EQ(world.engine(rank).parts().frame_sender.counters().payload_bytes, sent) << "as the library counts";
+      EXPECT_EQ(world.engine(rank).frame_sender().counters().payload_bytes, sent) << "as the library counts";
     }
     // Each rank sends 2 (N - 1) / N of the tensor: b + 64 / 1024 bits per element, chunks rounded up.
     double total = 0;

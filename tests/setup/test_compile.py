@@ -1,6 +1,7 @@
 """scripts/compile.py reports a build's progress, passes on compiler messages, and fails if the build fails."""
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,9 +78,11 @@ def test_the_exit_status_is_that_of_the_build(tmp_path: Path) -> None:
 
 
 def inputs_of(target: str) -> set[str]:
-    """The files that a target of the build folder is built from."""
+    """The files that a target of the build folder is built from, with those of its units."""
     command = ["ninja", "-C", str(BUILD), "-t", "inputs", target]
-    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
+    files = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
+    units = [(BUILD / name).read_text() for name in files if name.endswith("_cxx.cxx")]
+    return files | {source for unit in units for source in re.findall(r'^#include "(.*)"$', unit, re.MULTILINE)}
 
 
 def test_the_default_build_compiles_no_test_and_no_benchmark() -> None:

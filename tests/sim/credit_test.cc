@@ -6,8 +6,8 @@
 #include <map>
 #include <tuple>
 
-#include "engine/collective/plan_operation.h"
-#include "engine/frame_sender.h"
+#include "engine/frames/frame_sender.h"
+#include "engine/run/plan_operation.h"
 #include "plan/plan.h"
 #include "support/sim_call.h"
 #include "wire/frame.h"
@@ -167,7 +167,7 @@ TEST(Credit, a_budget_used_up_comes_back) {
   }
   world.settle();
   for (const int rank : {0, 1}) {
-    EXPECT_TRUE(world.engine(rank).parts().frame_sender.eager().has_room(WorldRank(1 - rank), engine::kEagerBudget / 2))
+    EXPECT_TRUE(world.engine(rank).frame_sender().eager().has_room(WorldRank(1 - rank), engine::kEagerBudget / 2))
         << "after 12 MiB";
   }
 }

@@ -55,8 +55,7 @@ engine::ResolvedCall all_reduce(const Distance& distance, std::uint64_t bytes, c
                          .slice_elements = slice_elements(codec.get(), call.type, kDefaultSliceBytes)};
   if (codec != nullptr) {
     key.bucket_size = codec->bucket_size();
-    key.encoded_bytes =
-        static_cast<double>(codec->max_encoded_bytes(key.slice_elements)) / static_cast<double>(key.slice_elements);
+    key.encoded_bytes = expected_element_bytes(codec.get(), call.type, key.slice_elements);
   }
   call.algorithm = plan::choose(key, distance.places(), machine(distance));
   if (call.algorithm == Algorithm::hierarchical) {

@@ -545,7 +545,7 @@ TEST(FailedGroup, gives_back_the_eager_budget_of_what_was_sent_ahead) {
   SimCall other(world, {2, {0, 1}}, all_reduce(16384, 2, {.algorithm = Algorithm::one_shot}));
   other.post_all();
   ASSERT_TRUE(world.run(other.works()));
-  EXPECT_TRUE(world.engine(0).parts().frame_sender.eager().has_room(WorldRank(1), 512 * 1024))
+  EXPECT_TRUE(world.engine(0).frame_sender().eager().has_room(WorldRank(1), 512 * 1024))
       << "most of the budget is there again";
 }
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <deque>
 
-#include "engine/frame_sender.h"
-#include "engine/message/mailbox.h"
+#include "engine/frames/frame_sender.h"
+#include "engine/run/mailbox.h"
 #include "support/elements.h"
 #include "support/sim_world.h"
 
@@ -242,7 +242,7 @@ TEST(UnexpectedMessages, are_bounded_by_the_eager_budget_and_lose_nothing) {
   for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(received[static_cast<std::size_t>(i)]->holds(i)) << i;
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);
-  EXPECT_TRUE(world.engine(0).parts().frame_sender.eager().has_room(WorldRank(1), engine::kEagerBudget / 2))
+  EXPECT_TRUE(world.engine(0).frame_sender().eager().has_room(WorldRank(1), engine::kEagerBudget / 2))
       << "the budget came back";
 }
 

@@ -225,7 +225,7 @@ TEST(LongCalls, wait_for_their_turn_from_256_kib_on) {
     calls.back().post(0);
   }
   std::vector<bool> waits;
-  for (const auto& operation : world.engine(0).parts().operations) waits.push_back(operation->waits_for_turn());
+  for (const auto& operation : world.engine(0).operations()) waits.push_back(operation->waits_for_turn());
   EXPECT_EQ(waits, (std::vector<bool>{false, true, false}));
   for (SimCall& call : calls) call.post(1);
   ASSERT_TRUE(world.run(works_of(calls)));

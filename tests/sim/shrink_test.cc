@@ -301,8 +301,7 @@ class Program {
 
   bool is_well_connected(int rank, const std::vector<int>& members) {
     return world_.network().running(rank) && std::ranges::none_of(members, [&](int other) {
-             return world_.network().link(rank, other).is_cut ||
-                    world_.engine(rank).parts().peers[WorldRank(other)].loss();
+             return world_.network().link(rank, other).is_cut || world_.engine(rank).peers()[WorldRank(other)].loss();
            });
   }
 

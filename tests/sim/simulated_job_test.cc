@@ -108,8 +108,8 @@ TEST(SimulatedJob, ranks_may_differ_in_their_slices) {
   options.engine.slice_bytes = 4096;
   options.slice_bytes_of_rank = {8192, 16384};
   SimulatedJob world(std::move(options));
-  EXPECT_EQ(world.engine(0).parts().options.slice_bytes, 8192u);
-  EXPECT_EQ(world.engine(1).parts().options.slice_bytes, 16384u);
+  EXPECT_EQ(world.engine(0).options().slice_bytes, 8192u);
+  EXPECT_EQ(world.engine(1).options().slice_bytes, 16384u);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 // At first nothing has come from afar, and after a loss packets are sent again.
 TEST(DistantRank, counts_as_silent_some_round_trips_later) {
   SimWorld world(2, {.link = {.bytes_per_second = 1e9, .latency = milliseconds(500)}});
-  const auto is_silent = [&] { return world.engine(0).parts().peers.is_silent(WorldRank(1), world.now()); };
+  const auto is_silent = [&] { return world.engine(0).peers().is_silent(WorldRank(1), world.now()); };
   world.run_for(milliseconds(700));
   EXPECT_FALSE(is_silent()) << "its first heartbeat arrives after 750 ms";
   world.run_for(seconds(1));

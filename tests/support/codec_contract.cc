@@ -152,7 +152,7 @@ class Contract {
   }
 
   std::string check_bucket(std::span<const float> values, std::span<const float> decoded, std::size_t begin) const {
-    BlockSummary block{HUGE_VAL, -HUGE_VAL, 0};
+    BlockSummary block{HUGE_VAL, -HUGE_VAL, 0, values.size()};
     bool finite = true;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!std::isfinite(values[i])) {
@@ -168,7 +168,7 @@ class Contract {
     block.norm *= 1 + 1e-12;
     const double bound = codec_.error_bound(block);
     const double looser = codec_.error_bound({block.minimum, block.maximum});
-    if (!(bound >= 0) || !(looser >= bound)) return fmt::format("bound {}, {} without the norm", bound, looser);
+    if (!(bound >= 0) || !(looser >= bound)) return fmt::format("bound {}, {} without norm and count", bound, looser);
     if (codec_.is_exact() && !std::equal(values.begin(), values.end(), decoded.begin(),
                                          [](float x, float y) { return bits_of(x) == bits_of(y); })) {
       return "an exact codec loses bits";

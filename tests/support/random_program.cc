@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "comm/resolve/resolve.h"
+#include "choice/resolve.h"
 #include "plan/plan.h"
 #include "support/reference.h"
 #include "support/sim_collective.h"
@@ -39,14 +39,9 @@ std::vector<std::size_t> draw_counts(Random& random, std::size_t pieces) {
   return counts;
 }
 
-bool has_ragged_form(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
-         collective == Collective::gather || collective == Collective::scatter || collective == Collective::all_to_all;
-}
-
 void draw_extent(Random& random, std::size_t size, ProgramStep& step) {
   if (step.kind == StepKind::collective && step.collective == Collective::barrier) return;
-  const bool ragged = step.kind == StepKind::collective && has_ragged_form(step.collective) && random.below(2) == 0;
+  const bool ragged = step.kind == StepKind::collective && has_pieces(step.collective) && random.below(2) == 0;
   if (ragged) {
     step.counts = draw_counts(random, step.collective == Collective::all_to_all ? size * size : size);
   } else {
@@ -146,10 +141,21 @@ engine::ResolvedCall call_of(const ProgramStep& step, int member, int size) {
       .take_or_throw();
 }
 
-CallOptions options_of(const ProgramStep& step, int member) {
-  CallOptions options = step.options;
-  options.premul_factor = factor_of(member);
-  return options;
+// use(the step's call, whose counts live as long)
+template <class Use>
+auto with_call(const Communicator& group, const ProgramStep& step, StepBuffers& buffers, const Use& use) {
+  CollectiveCall call{step.collective, buffers.input(), buffers.output(), step.count, step.type, step.options};
+  call.options.premul_factor = factor_of(group.rank());
+  if (step.counts.empty()) return use(call);
+  if (step.collective != Collective::all_to_all) {
+    call.counts = step.counts;
+    return use(call);
+  }
+  const auto sends = sends_of(step, group.rank(), group.size());
+  const auto receives = receives_of(step, group.rank(), group.size());
+  call.counts = sends;
+  call.receives = receives;
+  return use(call);
 }
 
 }  // namespace
@@ -181,63 +187,11 @@ StepBuffers::StepBuffers(const ProgramStep& step, int member, int size) {
 }
 
 Work post_collective(Communicator& group, const ProgramStep& step, StepBuffers& buffers) {
-  const CallOptions options = options_of(step, group.rank());
-  const std::byte* in = buffers.input();
-  std::byte* out = buffers.output();
-  const bool ragged = !step.counts.empty();
-  const std::vector<std::size_t>& counts = step.counts;
-  switch (step.collective) {
-    case Collective::all_reduce: return group.all_reduce_async(in, out, step.count, step.type, options);
-    case Collective::broadcast: return group.broadcast_async(out, step.count, step.type, options);
-    case Collective::reduce: return group.reduce_async(in, out, step.count, step.type, options);
-    case Collective::barrier: return group.barrier_async(options);
-    case Collective::all_gather:
-      if (ragged) return group.all_gather_v_async(in, out, counts, step.type, options);
-      return group.all_gather_async(in, out, step.count, step.type, options);
-    case Collective::reduce_scatter:
-      if (ragged) return group.reduce_scatter_v_async(in, out, counts, step.type, options);
-      return group.reduce_scatter_async(in, out, step.count, step.type, options);
-    case Collective::gather:
-      if (ragged) return group.gather_v_async(in, out, counts, step.type, options);
-      return group.gather_async(in, out, step.count, step.type, options);
-    case Collective::scatter:
-      if (ragged) return group.scatter_v_async(in, out, counts, step.type, options);
-      return group.scatter_async(in, out, step.count, step.type, options);
-    case Collective::all_to_all: break;
-  }
-  if (!ragged) return group.all_to_all_async(in, out, step.count, step.type, options);
-  return group.all_to_all_v_async(in, sends_of(step, group.rank(), group.size()), out,
-                                  receives_of(step, group.rank(), group.size()), step.type, options);
+  return with_call(group, step, buffers, [&](const CollectiveCall& call) { return group.post(call); });
 }
 
 void call_collective(Communicator& group, const ProgramStep& step, StepBuffers& buffers) {
-  const CallOptions options = options_of(step, group.rank());
-  const std::byte* in = buffers.input();
-  std::byte* out = buffers.output();
-  const bool ragged = !step.counts.empty();
-  const std::vector<std::size_t>& counts = step.counts;
-  switch (step.collective) {
-    case Collective::all_reduce: return group.all_reduce(in, out, step.count, step.type, options);
-    case Collective::broadcast: return group.broadcast(out, step.count, step.type, options);
-    case Collective::reduce: return group.reduce(in, out, step.count, step.type, options);
-    case Collective::barrier: return group.barrier(options);
-    case Collective::all_gather:
-      if (ragged) return group.all_gather_v(in, out, counts, step.type, options);
-      return group.all_gather(in, out, step.count, step.type, options);
-    case Collective::reduce_scatter:
-      if (ragged) return group.reduce_scatter_v(in, out, counts, step.type, options);
-      return group.reduce_scatter(in, out, step.count, step.type, options);
-    case Collective::gather:
-      if (ragged) return group.gather_v(in, out, counts, step.type, options);
-      return group.gather(in, out, step.count, step.type, options);
-    case Collective::scatter:
-      if (ragged) return group.scatter_v(in, out, counts, step.type, options);
-      return group.scatter(in, out, step.count, step.type, options);
-    case Collective::all_to_all: break;
-  }
-  if (!ragged) return group.all_to_all(in, out, step.count, step.type, options);
-  group.all_to_all_v(in, sends_of(step, group.rank(), group.size()), out, receives_of(step, group.rank(), group.size()),
-                     step.type, options);
+  with_call(group, step, buffers, [&](const CollectiveCall& call) { group.run(call); });
 }
 
 std::string check_received(const ProgramStep& step, int member, int size, const ByteVector& output) {

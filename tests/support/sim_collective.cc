@@ -11,11 +11,6 @@ namespace {
 constexpr std::size_t kGuardBytes = 64;
 constexpr auto kGuard = std::byte{0xA5};
 
-bool has_pieces(const engine::ResolvedCall& call) {
-  return call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter ||
-         call.collective == Collective::gather || call.collective == Collective::scatter;
-}
-
 std::string hex(const std::byte* bytes, std::size_t size) {
   std::string text;
   for (std::size_t i = size; i > 0; --i) text += fmt::format("{:02x}", static_cast<int>(bytes[i - 1]));
@@ -49,7 +44,7 @@ RankBuffers::RankBuffers(const engine::ResolvedCall& call, int rank, int world, 
   output_bytes_ = engine::output_elements(call, world, rank) * element_bytes(call.type);
   in_place_ &= call.collective != Collective::all_to_all;
   original_.resize(input_bytes);
-  const std::size_t part = has_pieces(call) ? engine::piece_begin(call, rank) * element_bytes(call.type) : 0;
+  const std::size_t part = has_pieces(call.collective) ? engine::piece_begin(call, rank) * element_bytes(call.type) : 0;
   const bool is_smaller_input = input_bytes < output_bytes_;
   const std::size_t input_at = in_place_ && is_smaller_input ? part : 0;
   const std::size_t output_at = in_place_ && !is_smaller_input && output_bytes_ > 0 ? part : 0;

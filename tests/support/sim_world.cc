@@ -27,7 +27,7 @@ sim::SimulatedJobOptions world_options(int ranks, const SimOptions& options) {
 SimWorld::SimWorld(int world, SimOptions options)
     : codec_(options.codec), feedback_(options.feedback), world_(world_options(world, options)) {
   for (int rank = 0; rank < world; ++rank) {
-    engine(rank).use_sizes(engine(rank).parts().options.slice_bytes, options.window_bytes);
+    engine(rank).use_sizes(engine(rank).options().slice_bytes, options.window_bytes);
   }
   if (!options.open_world_group) return;
   std::vector<int> everyone(static_cast<std::size_t>(world));
@@ -68,9 +68,9 @@ SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const SimArgu
 // The plan with the job's settings.
 std::shared_ptr<const engine::ExecutablePlan> SimWorld::plan_of(engine::ResolvedCall call, int rank,
                                                                 const std::vector<int>& members, int member) {
-  const engine::EngineOptions& options = engine(rank).parts().options;
+  const engine::EngineOptions& options = engine(rank).options();
   call.slice_bytes = options.slice_bytes;
-  call.window_bytes = engine(rank).parts().frame_sender.eager().window_bytes();
+  call.window_bytes = engine(rank).frame_sender().eager().window_bytes();
   if (call.algorithm == Algorithm::hierarchical) {
     call.hosts.clear();
     for (const int each : members) {
@@ -165,8 +165,9 @@ Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t c
 
 Result<engine::ResolvedCall> resolve_call(Collective collective, const std::vector<std::uint64_t>& counts,
                                           DataType type, int world, const CallOptions& options) {
-  const PooledVector<std::uint64_t> each(counts.begin(), counts.end());
-  return comm::resolve({collective, nullptr, nullptr, 0, type, options, each}, world, {});
+  const Counts all(counts);
+  const std::size_t own = collective == Collective::all_to_all ? std::min<std::size_t>(world, all.size()) : all.size();
+  return comm::resolve({collective, nullptr, nullptr, 0, type, options, all.first(own), all.subspan(own)}, world, {});
 }
 
 engine::ResolvedCall make_call(Collective collective, std::uint64_t count, DataType type, int world,

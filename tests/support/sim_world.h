@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/resolve/resolve.h"
+#include "choice/resolve.h"
 #include "engine/engine.h"
 #include "sim/simulated_job.h"
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <thread>
 
-#include "engine/group/group.h"
+#include "engine/state/group.h"
 #include "support/transports.h"
 
 namespace qccl::testing {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "bootstrap/door/door.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/protocol/key_space.h"
 #include "bootstrap/store/tcp_store.h"
 #include "os/net/socket.h"
 #include "support/error_of.h"

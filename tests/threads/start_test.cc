@@ -3,8 +3,9 @@
 
 #include <future>
 
-#include "bootstrap/meeting/job_keys.h"
+#include "base/fields.h"
 #include "bootstrap/mesh/address_card.h"
+#include "bootstrap/protocol/formats.h"
 #include "bootstrap/store/tcp_store.h"
 #include "os/net/socket.h"
 #include "qccl/qccl.h"
@@ -31,7 +32,7 @@ class PutsRelayBeforeRank0 {
     if (rest.size() < sizeof(length)) return passed;
     std::memcpy(&length, rest.data(), sizeof(length));
     if (rest.size() != sizeof(length) + length) return passed;
-    bootstrap::ByteWriter writer;
+    FieldWriter writer;
     writer.string(with_relay(rest.substr(sizeof(length))), 0);
     return passed + writer.take();
   }

@@ -13,7 +13,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchFooter =
     R"(Errors are those of one encoding, in slices as in a collective. NMSE is the sum of squared errors over the sum
 of squares; max is the largest error over the root mean square of the values; bits are those of an element with all
 headers. '!' marks an error beyond the codec's stated bound.
@@ -46,7 +46,7 @@ struct BenchOptions {
 };
 
 std::optional<int> parse_options(const std::vector<std::string>& arguments, BenchOptions& options) {
-  CommandLine app("Measures codecs.", "qccl codec bench", "[OPTIONS]", kFooter);
+  CommandLine app("Measures codecs.", "qccl codec bench", "[OPTIONS]", kBenchFooter);
   app.add_option("--codecs", options.specs, "Which, as specifications (default: all, with several settings)");
   app.add_option("--data", options.files, "Files of floats, beside the synthetic data or with --synthetic none");
   app.add_option("--synthetic", options.names, "Which distributions (default: all), or none");
@@ -65,7 +65,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
   return app.read(arguments);
 }
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_options(const std::string& text) {
   throw Error({.kind = ErrorKind::invalid_argument, .message = text});
 }
 
@@ -76,7 +76,7 @@ std::vector<Compression> chosen_codecs(const BenchOptions& options) {
     if (!is_automatic(chosen.back())) continue;
     std::vector<std::string> names;
     for (const Compression& each : candidates_of(chosen.back())) names.push_back(each.to_string());
-    refuse(fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
+    refuse_options(fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
   }
   if (!chosen.empty()) return chosen;
   for (const CodecEntry* entry : codec_list()) {
@@ -95,11 +95,11 @@ std::vector<DataSet> chosen_data(const BenchOptions& options) {
   for (const std::string& name : names) {
     if (name == "none") continue;
     if (std::ranges::find(known, name) == known.end()) {
-      refuse(fmt::format("there is no distribution '{}'; there are {} and none", name, fmt::join(known, ", ")));
+      refuse_options(fmt::format("there is no distribution '{}'; there are {} and none", name, fmt::join(known, ", ")));
     }
     chosen.push_back(synthetic_data(name, options.elements, options.seed));
   }
-  if (chosen.empty()) refuse("no data: name a distribution or a file");
+  if (chosen.empty()) refuse_options("no data: name a distribution or a file");
   return chosen;
 }
 

@@ -29,7 +29,7 @@ RandomStream random_at(std::size_t first_element) {
 }
 
 BlockSummary summary_of(std::span<const float> values) {
-  BlockSummary block{HUGE_VAL, -HUGE_VAL, 0};
+  BlockSummary block{HUGE_VAL, -HUGE_VAL, 0, values.size()};
   double squares = 0;
   for (const float value : values) {
     block.minimum = std::min<double>(block.minimum, value);

@@ -13,7 +13,7 @@ namespace qccl::tools {
 namespace {
 
 constexpr const char* kListFooter = "Example:\n  qccl codec list\n\nExit code: 0; 2 for wrong flags.\n";
-constexpr const char* kShowFooter =
+constexpr const char* kCodecFooter =
     R"(Bits an element are those of a slice, the piece that is encoded at once, headers included; where the
 values decide, they are the most. The bound is that of the codec's own definition.
 
@@ -89,7 +89,7 @@ int codec_list_main(const std::vector<std::string>& arguments) {
 }
 
 int codec_show_main(const std::vector<std::string>& arguments) {
-  CommandLine app("Explains one codec.", "qccl codec show", "SPEC", kShowFooter);
+  CommandLine app("Explains one codec.", "qccl codec show", "SPEC", kCodecFooter);
   std::string spec;
   app.add_option("SPEC", spec, "The codec, for example minmax:bits=3")->required();
   if (auto code = app.read(arguments)) return *code;

@@ -23,7 +23,7 @@ constexpr std::size_t kReportBytes = 4096;
 // How long the other ranks wait while rank 0 measures its machine: that takes some seconds, or minutes on a busy one.
 constexpr Milliseconds kMeasuring = std::chrono::minutes(30);
 
-constexpr const char* kFooter =
+constexpr const char* kDoctorFooter =
     R"(Prints what qccl::init() would find and use here, joins the job, computes a sum over all ranks, and prints
 how each rank is reached and what all_reduce, broadcast and all_gather would do at some sizes. Under a launcher
 rank 0 prints for all; the others' warnings and faults carry their rank.
@@ -94,8 +94,7 @@ std::string compression_of(const Communicator& world, std::size_t count) {
 void print_choices(const Communicator& world) {
   for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::all_gather}) {
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 14, std::size_t{1} << 18, std::size_t{1} << 26}) {
-      const bool has_pieces = collective == Collective::all_gather;
-      const std::size_t count = std::max<std::size_t>(1, bytes / 4 / (has_pieces ? world.size() : 1));
+      const std::size_t count = std::max<std::size_t>(1, bytes / 4 / (has_pieces(collective) ? world.size() : 1));
       std::string text = world.explain_algorithm(collective, count, DataType::float32);
       if (collective == Collective::all_reduce) text += compression_of(world, count);
       fmt::print("{}", line(fmt::format("{} {}", to_string(collective), bytes), text));
@@ -160,7 +159,7 @@ int measure(const std::string& path, double timeout) {
 
 int doctor_main(const std::vector<std::string>& arguments) {
   CommandLine app("Says what QCCL sees here, what it would do, what is wrong and how to fix it.", "qccl doctor",
-                  "[OPTIONS]", kFooter);
+                  "[OPTIONS]", kDoctorFooter);
   double timeout = 20;
   add_seconds(app, "--timeout", timeout, CLI::PositiveNumber, "Seconds to wait for the other ranks")
       ->capture_default_str();

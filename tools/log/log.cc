@@ -18,7 +18,7 @@
 namespace qccl::tools {
 namespace {
 
-using Json = nlohmann::json;
+using LogJson = nlohmann::json;
 
 constexpr int kFormatVersion = 1;
 
@@ -78,7 +78,7 @@ Exit code: the command's; 2 if there is no such command.
 
 // ---- Reading logs
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+[[noreturn]] void refuse_log(const std::string& path, const std::string& what) {
   throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{}: {}", path, what)});
 }
 
@@ -92,7 +92,7 @@ Enum value_named(const std::string& name) {
 }
 
 template <class Field>
-void read(const Json& value, Field& field) {
+void read(const LogJson& value, Field& field) {
   if constexpr (std::is_same_v<Field, bool>) {
     field = value.get<int>() != 0;
   } else if constexpr (std::is_same_v<Field, double>) {
@@ -104,22 +104,22 @@ void read(const Json& value, Field& field) {
     value.get_to(field);
   }
 }
-void read(const Json& value, Compression& field) { field = Compression::parse(value.get<std::string>()); }
-void read(const Json& value, Hexadecimal<std::uint64_t> field) {
+void read(const LogJson& value, Compression& field) { field = Compression::parse(value.get<std::string>()); }
+void read(const LogJson& value, Hexadecimal<std::uint64_t> field) {
   field.number = std::stoull(value.get<std::string>(), nullptr, 16);
 }
 
 template <class Fields>
-Fields fields_in(const Json& object) {
+Fields fields_in(const LogJson& object) {
   Fields fields;
   visit_fields(fields, [&](const char* key, auto&& field) { read(object.at(key), field); });
   return fields;
 }
 
-std::vector<RankLog> ranks_in(const Json& document) {
+std::vector<RankLog> ranks_in(const LogJson& document) {
   std::vector<RankLog> logs;
-  for (const Json& head : document.at("qccl").at("ranks")) logs.push_back(fields_in<RankLog>(head));
-  for (const Json& event : document.at("traceEvents")) {
+  for (const LogJson& head : document.at("qccl").at("ranks")) logs.push_back(fields_in<RankLog>(head));
+  for (const LogJson& event : document.at("traceEvents")) {
     const std::string category = event.value("cat", "");
     const int rank = event.at("pid").get<int>();
     const auto owner = std::find_if(logs.begin(), logs.end(), [&](const RankLog& log) { return log.rank == rank; });
@@ -134,17 +134,17 @@ std::vector<RankLog> ranks_in(const Json& document) {
   return logs;
 }
 
-Json parse_file(const std::string& path) {
+LogJson parse_file(const std::string& path) {
   std::ifstream file(path);
-  if (!file) refuse(path, "there is no such file, or it can't be read");
-  const Json document = Json::parse(file, nullptr, false);
-  if (document.is_discarded()) refuse(path, "no log of QCCL, or not all of it: it is not JSON");
+  if (!file) refuse_log(path, "there is no such file, or it can't be read");
+  const LogJson document = LogJson::parse(file, nullptr, false);
+  if (document.is_discarded()) refuse_log(path, "no log of QCCL, or not all of it: it is not JSON");
   if (!document.is_object() || !document.contains("qccl")) {
-    refuse(path, "no log of QCCL: QCCL_LOG_FILE=PREFIX makes programs write one");
+    refuse_log(path, "no log of QCCL: QCCL_LOG_FILE=PREFIX makes programs write one");
   }
-  const Json version = document["qccl"].value("version", Json());
+  const LogJson version = document["qccl"].value("version", LogJson());
   if (version != kFormatVersion) {
-    refuse(path, fmt::format("of version {} of the format; this program reads {}", version.dump(), kFormatVersion));
+    refuse_log(path, fmt::format("of version {} of the format; this program reads {}", version.dump(), kFormatVersion));
   }
   return document;
 }
@@ -155,11 +155,11 @@ bool is_empty(const std::string& path) {
 }
 
 std::vector<RankLog> read_file(const std::string& path) {
-  const Json document = parse_file(path);
+  const LogJson document = parse_file(path);
   try {
     return ranks_in(document);
   } catch (const std::exception& error) {
-    refuse(path, fmt::format("a log of QCCL that can't be read: {}", error.what()));
+    refuse_log(path, fmt::format("a log of QCCL that can't be read: {}", error.what()));
   }
 }
 
@@ -182,10 +182,10 @@ std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
       }
       const auto [known, is_new] = by_rank.try_emplace(rank, std::move(log), path);
       if (is_new) continue;
-      refuse(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, known->second.second));
+      refuse_log(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, known->second.second));
     }
   }
-  if (by_rank.empty()) refuse(paths.front(), "there is no log in what was given");
+  if (by_rank.empty()) refuse_log(paths.front(), "there is no log in what was given");
   std::vector<RankLog> logs;
   for (auto& [rank, log] : by_rank) logs.push_back(std::move(log.first));
   return logs;

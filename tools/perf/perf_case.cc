@@ -19,22 +19,12 @@ void run_sendrecv(Communicator& communicator, const Case& c, const Placement& p,
 std::string_view name_of(Operation operation) { return operation ? to_string(*operation) : "sendrecv"; }
 
 bool moves_compressed(Operation operation) {
-  return operation == Collective::all_gather || operation == Collective::all_to_all ||
-         operation == Collective::broadcast;
+  return operation && is_compressible(*operation) && !is_reduction(*operation);
 }
 
-bool is_compressible(DataType type) {
-  return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
-}
+bool has_input_parts(Operation operation) { return operation && has_input_pieces(*operation); }
 
-bool has_input_parts(Operation operation) {
-  return operation == Collective::reduce_scatter || operation == Collective::scatter ||
-         operation == Collective::all_to_all;
-}
-
-bool has_output_parts(Operation operation) {
-  return operation == Collective::all_gather || operation == Collective::gather || operation == Collective::all_to_all;
-}
+bool has_output_parts(Operation operation) { return operation && has_output_pieces(*operation); }
 
 std::uint64_t Case::input_count() const {
   return has_input_parts(collective) ? count * static_cast<std::uint64_t>(world) : count;
@@ -66,22 +56,7 @@ std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type,
   return count / static_cast<std::uint64_t>(world) & ~(16 / element_bytes(type) - 1);
 }
 
-double bus_factor(const Case& c) {
-  const double world = c.world;
-  if (c.collective == kSendrecv) return 1;
-  switch (*c.collective) {
-    case Collective::all_reduce: return 2 * (world - 1) / world;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::gather:
-    case Collective::scatter:
-    case Collective::all_to_all: return (world - 1) / world;
-    case Collective::broadcast:
-    case Collective::reduce:
-    case Collective::barrier: break;
-  }
-  return 1;
-}
+double bus_factor(const Case& c) { return c.collective ? bus_factor(*c.collective, c.world) : 1; }
 
 Placement placement_of(const Case& c, int rank, std::byte* input, std::byte* output) {
   const std::uint64_t own = static_cast<std::uint64_t>(rank) * c.count * element_bytes(c.type);
@@ -111,18 +86,8 @@ void run_collective(Communicator& communicator, const Case& c, const Placement& 
     p.input = p.aside;
   }
   if (c.collective == kSendrecv) return run_sendrecv(communicator, c, p, memory.stream());
-  const CallOptions options = call_options(c, algorithm, communicator.rank(), memory.stream());
-  switch (*c.collective) {
-    case Collective::all_reduce: return communicator.all_reduce(p.input, p.output, c.count, c.type, options);
-    case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);
-    case Collective::all_gather: return communicator.all_gather(p.input, p.output, c.count, c.type, options);
-    case Collective::reduce_scatter: return communicator.reduce_scatter(p.input, p.output, c.count, c.type, options);
-    case Collective::reduce: return communicator.reduce(p.input, p.output, c.count, c.type, options);
-    case Collective::gather: return communicator.gather(p.input, p.output, c.count, c.type, options);
-    case Collective::scatter: return communicator.scatter(p.input, p.output, c.count, c.type, options);
-    case Collective::all_to_all: return communicator.all_to_all(p.input, p.output, c.count, c.type, options);
-    case Collective::barrier: return communicator.barrier(options);
-  }
+  communicator.run({*c.collective, p.input, p.output, c.count, c.type,
+                    call_options(c, algorithm, communicator.rank(), memory.stream())});
 }
 
 }  // namespace qccl::tools

@@ -42,7 +42,6 @@ struct Case {
 
 // True if the operation moves data and can carry it compressed when the call asks for it.
 bool moves_compressed(Operation operation);
-bool is_compressible(DataType type);
 
 // True if a rank's input (output) is a part for (from) each rank.
 bool has_input_parts(Operation operation);

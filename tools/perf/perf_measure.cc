@@ -61,12 +61,11 @@ Bench::Bench(Communicator communicator, std::unique_ptr<BufferMemory> memory, co
 }
 
 Effective Bench::effective(const Case& c) const {
-  Effective effective;
-  if (c.collective == kSendrecv) return effective;
-  const CallOptions call = call_options(c, options_.algorithm, communicator_.rank(), memory_->stream());
-  effective.compression = communicator_.effective_compression(*c.collective, c.count, c.type, call);
-  effective.algorithm = communicator_.effective_algorithm(*c.collective, c.count, c.type, call);
-  return effective;
+  if (c.collective == kSendrecv) return {};
+  const CallOptions options = call_options(c, options_.algorithm, communicator_.rank(), memory_->stream());
+  const CallChoice choice =
+      communicator_.choice({.collective = *c.collective, .count = c.count, .type = c.type, .options = options});
+  return {choice.compression, choice.algorithm};
 }
 
 Inputs Bench::prepare(const Case& c, const Effective& effective) {

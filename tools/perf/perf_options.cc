@@ -126,7 +126,7 @@ void check_compressions(const PerfOptions& options) {
         "--compression is for all_reduce, reduce_scatter, reduce, all_gather, all_to_all and broadcast, not for {}",
         name_of(options.collective)));
   }
-  if (std::ranges::any_of(options.types, is_compressible)) return;
+  if (std::ranges::any_of(options.types, [](DataType type) { return is_compressible(type); })) return;
   refuse(fmt::format("--compression is for half, float and bfloat16, not for {}", type_name(options.types[0])));
 }
 

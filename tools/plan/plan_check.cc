@@ -67,7 +67,7 @@ class PlanCheck {
 
   int run() {
     fmt::print("#{:>15} {:>13} {:>8} {:>11} {:>9}\n", "collective", "algorithm", "plans", "steps", "time");
-    for (const Collective collective : plan::kEveryCollective) {
+    for (const Collective collective : kEveryCollective) {
       if (options_.collective && *options_.collective != collective) continue;
       for (const Algorithm algorithm : plan::algorithms_of(collective)) {
         if (options_.algorithm && *options_.algorithm != algorithm) continue;

@@ -147,9 +147,8 @@ void complete(PlanLayout& layout, Collective collective) {
   if (layout.rate <= 0 || layout.local_rate <= 0) refuse("a rate of 0 carries nothing");
   if (layout.latency < 0 || layout.near_latency < 0 || layout.local_latency < 0) refuse("a latency is not below 0");
   take_hosts(layout);
-  const bool can_compress = is_reduction(collective) || collective == Collective::all_gather ||
-                            collective == Collective::all_to_all || collective == Collective::broadcast;
-  if (layout.codec != nullptr && !can_compress) refuse(fmt::format("{} can't be compressed", to_string(collective)));
+  if (layout.codec != nullptr && !is_compressible(collective))
+    refuse(fmt::format("{} can't be compressed", to_string(collective)));
 }
 
 void check_algorithm(Collective collective, std::optional<Algorithm> algorithm) {
@@ -163,7 +162,7 @@ plan::SelectionKey selection_key(const PlanLayout& layout, Collective collective
   if (layout.codec == nullptr) return key;
   key.compressed = true;
   key.bucket_size = layout.codec->bucket_size();
-  key.encoded_bytes = static_cast<double>(encoded_slice_bytes(layout)) / static_cast<double>(key.slice_elements);
+  key.encoded_bytes = expected_element_bytes(layout.codec.get(), DataType::float32, key.slice_elements);
   return key;
 }
 
@@ -174,7 +173,7 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .algorithm = algorithm,
           .world = layout.world,
           .count = collective == Collective::barrier ? 0
-                   : plan::has_pieces(collective)    ? key.elements / world
+                   : has_pieces(collective)          ? key.elements / world
                                                      : key.elements,
           .bucket_size = key.bucket_size,
           .slice_elements = key.slice_elements,

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxRanks = 4096;
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     R"(Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
 torchrun sets them, and OMP_NUM_THREADS=1 unless it is set. Rank 0 reads qccl run's standard input.
 
@@ -115,7 +115,7 @@ LaunchOptions launch_options(const RunFlags& flags, std::vector<std::string> com
 
 int run_main(const std::vector<std::string>& arguments) {
   CommandLine app("Starts PROGRAM as the ranks of one job on this host, and ends them as one.", "qccl run",
-                  "-n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]", kFooter);
+                  "-n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]", kRunFooter);
   app.prefix_command();
   RunFlags flags;
   add_flags(app, flags);

@@ -235,7 +235,7 @@ class Backend final : public c10d::Backend {
   std::string wait_for_turn(const TorchCall& call) const;
   WorkPointer start(TorchCall call);
   WorkPointer coalesce(TorchCall& call);
-  ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
+  void keep_feedback(CollectiveCall& sum);
   void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call);
   WorkPointer receive(Tensors& tensors, int from, int tag);
 

@@ -69,8 +69,8 @@ void add_all_gather(int rank, const Backend::Tensors& outputs, const Backend::Te
   const auto [source, target] =
       call.memory.read_and_write(inputs, outputs, static_cast<std::size_t>(rank) * bytes_of(inputs));
   const Elements elements = elements_of(source);
-  call.post(&Communicator::all_gather_async,
-            {source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(source)}, elements.type, options);
+  call.post({Collective::all_gather, source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(source),
+             elements.type, options});
 }
 
 // Gathers each rank's input into its output of the list.
@@ -83,10 +83,8 @@ void add_list_all_gather(const c10d::Backend& group, const Backend::Tensors& out
   std::vector<std::size_t> counts = counts_of(outputs, elements);
   if (all_equal(counts)) return add_all_gather(group.getRank(), outputs, {input}, options, call);
   const auto [source, target] = call.memory.read_and_write({input}, outputs, bytes_before(outputs, group.getRank()));
-  call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
-                        counts = std::move(counts)](Communicator& communicator) {
-    return communicator.all_gather_v_async(from, to, counts, elements.type, options);
-  });
+  call.post({Collective::all_gather, source.const_data_ptr(), target.mutable_data_ptr(), 0, elements.type, options},
+            std::move(counts));
 }
 
 // All lists become the same: the inputs of rank 0, then those of rank 1, and so on.
@@ -126,9 +124,8 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
   }
   const Elements elements = elements_of(memory);
   call.options.root = static_cast<int>(options.rootRank);
-  call.posts.push_back(
-      [data = memory.data_ptr(), count = elements.count_in(memory), type = elements.type,
-       own = call.options](Communicator& group) { return group.broadcast_async(data, count, type, own); });
+  call.post(
+      {Collective::broadcast, nullptr, memory.data_ptr(), elements.count_in(memory), elements.type, call.options});
   return start(std::move(call));
 }
 
@@ -206,8 +203,8 @@ Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, cons
   const Elements elements = elements_of(input);
   call.options.root = static_cast<int>(options.rootRank);
   void* const target = root ? memory.target.mutable_data_ptr() : nullptr;
-  call.post(&Communicator::gather_async, {memory.source.const_data_ptr(), target, elements.count_in(memory.source)},
-            elements.type, call.options);
+  call.post({Collective::gather, memory.source.const_data_ptr(), target, elements.count_in(memory.source),
+             elements.type, call.options});
   return start(std::move(call));
 }
 
@@ -231,8 +228,8 @@ Backend::WorkPointer Backend::gather_into_tensor(at::Tensor& output, at::Tensor&
   const Elements elements = elements_of(input);
   call.options.root = static_cast<int>(options.rootRank);
   void* const target = outputs.empty() ? nullptr : memory.target.mutable_data_ptr();
-  call.post(&Communicator::gather_async, {memory.source.const_data_ptr(), target, elements.count_in(memory.source)},
-            elements.type, call.options);
+  call.post({Collective::gather, memory.source.const_data_ptr(), target, elements.count_in(memory.source),
+             elements.type, call.options});
   return start(std::move(call));
 }
 
@@ -253,8 +250,8 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, con
   const Elements elements = elements_of(output);
   call.options.root = static_cast<int>(options.rootRank);
   const void* const source = root ? memory.source.const_data_ptr() : nullptr;
-  call.post(&Communicator::scatter_async, {source, memory.target.mutable_data_ptr(), elements.count_in(memory.target)},
-            elements.type, call.options);
+  call.post({Collective::scatter, source, memory.target.mutable_data_ptr(), elements.count_in(memory.target),
+             elements.type, call.options});
   return start(std::move(call));
 }
 

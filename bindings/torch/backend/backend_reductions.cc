@@ -30,14 +30,12 @@ ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
   return items_.front().feedback;
 }
 
-// The call's error feedback. If it has none and the group keeps feedback for all calls, the feedback of this memory.
-ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options) {
-  if (!options.error_feedback.is_none() || !options_->settings.error_feedback || elements.parts != 1)
-    return options.error_feedback;
-  const std::size_t count = elements.count_in(memory);
-  if (group_.effective_compression(Collective::all_reduce, count, elements.type, options).is_none()) return {};
+// If the group keeps feedback for all calls and this one has none of its own, gives it the feedback of its memory.
+void Backend::keep_feedback(CollectiveCall& sum) {
+  if (!sum.options.error_feedback.is_none() || !options_->settings.error_feedback) return;
+  if (with_torch_errors([&] { return group_.choice(sum); }).compression.is_none()) return;
   const std::lock_guard lock(posting_);
-  return feedback_by_address_.of(memory.const_data_ptr(), count);
+  sum.options.error_feedback = feedback_by_address_.of(sum.output, sum.count);
 }
 
 void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call) {
@@ -47,14 +45,14 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
   options.error_feedback = part.feedback;
   options.keep_input = part.keep_input;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
-  with_torch_errors([&] {
-    environment_sums_.restrict(Collective::all_reduce, elements.count_in(part.tensor), elements.type, options);
-  });
   const at::Tensor memory = call.memory.update(part.tensor);
-  options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
-  if (!options.error_feedback.is_none()) call.is_gated = false;  // the next call with it is to be made after this one
   void* const data = memory.mutable_data_ptr();
-  call.post(&Communicator::all_reduce_async, {data, data, elements.count_in(memory)}, elements.type, options);
+  CollectiveCall sum{Collective::all_reduce, data, data, elements.count_in(memory), elements.type, std::move(options)};
+  environment_sums_.restrict(sum);
+  if (elements.parts == 1) keep_feedback(sum);
+  // The next call with it is to be made after this one.
+  if (!sum.options.error_feedback.is_none()) call.is_gated = false;
+  call.post(std::move(sum));
 }
 
 Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -101,12 +99,12 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
   TorchCall call = make_call(c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", call.options);
   call.options.root = static_cast<int>(options.rootRank);
-  with_torch_errors(
-      [&] { environment_sums_.restrict(Collective::reduce, elements.count_in(tensor), elements.type, call.options); });
   const at::Tensor memory = root ? call.memory.update(tensor) : call.memory.read(tensors);
   void* const target = root ? memory.mutable_data_ptr() : nullptr;
-  call.post(&Communicator::reduce_async, {memory.const_data_ptr(), target, elements.count_in(memory)}, elements.type,
-            call.options);
+  CollectiveCall sum{Collective::reduce,        memory.const_data_ptr(), target,
+                     elements.count_in(memory), elements.type,           call.options};
+  environment_sums_.restrict(sum);
+  call.post(std::move(sum));
   return start(std::move(call));
 }
 
@@ -114,13 +112,12 @@ void Backend::add_reduce_scatter(const at::Tensor& output, const Tensors& inputs
                                  TorchCall& call) {
   CallOptions options = call.options;
   const Elements elements = reduction_of(output, op, "reduce_scatter", options);
-  with_torch_errors([&] {
-    environment_sums_.restrict(Collective::reduce_scatter, elements.count_in(output), elements.type, options);
-  });
   const auto [source, target] =
       call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(getRank()) * output.nbytes());
-  call.post(&Communicator::reduce_scatter_async,
-            {source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(target)}, elements.type, options);
+  CollectiveCall sum{Collective::reduce_scatter, source.const_data_ptr(), target.mutable_data_ptr(),
+                     elements.count_in(target),  elements.type,           std::move(options)};
+  environment_sums_.restrict(sum);
+  call.post(std::move(sum));
 }
 
 Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -137,15 +134,13 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inpu
     add_reduce_scatter(output, list, options.reduceOp, call);
     return start(std::move(call));
   }
-  with_torch_errors([&] {
-    environment_sums_.restrict(Collective::reduce_scatter, elements.count_in(output), elements.type, call.options);
-  });
   const std::size_t offset = bytes_of(std::span(list).first(static_cast<std::size_t>(getRank())));
   const auto [source, target] = call.memory.read_and_write(list, outputs, offset);
-  call.posts.push_back(
-      [=, from = source.const_data_ptr(), to = target.mutable_data_ptr(), own = call.options](Communicator& group) {
-        return group.reduce_scatter_v_async(from, to, counts, elements.type, own);
-      });
+  CollectiveCall sum{
+      Collective::reduce_scatter, source.const_data_ptr(), target.mutable_data_ptr(), 0, elements.type, call.options};
+  sum.counts = counts;
+  environment_sums_.restrict(sum);
+  call.post(std::move(sum), counts);
   return start(std::move(call));
 }
 

@@ -4,38 +4,35 @@
 
 #include <utility>
 
+#include "tensors.h"
+
 namespace qccl::torch_binding {
-namespace {
 
-bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
-
-struct Caller {
-  bool sums_gradients;
-  std::string name;
-};
-
-Caller find_caller() {
+EnvironmentSums::Caller EnvironmentSums::find_caller() {
   const py::gil_scoped_acquire held;
   const auto found = py::module_::import("qccl._gradients").attr("find_caller")();
   auto [sums_gradients, name] = found.cast<std::pair<bool, std::string>>();
   return {sums_gradients, std::move(name)};
 }
 
-}  // namespace
-
-void EnvironmentSums::restrict(Collective collective, std::size_t count, DataType type, CallOptions& options) {
-  if (!applies_ || options.compression || !is_sum(options.op) || group_.compression().is_none()) return;
-  const Caller caller = find_caller();
+void EnvironmentSums::log_once(const CollectiveCall& call, const Caller& caller) {
   auto& logged = logged_[caller.sums_gradients ? 0 : 1];
-  if (group_.rank() == 0 && !logged) {
-    const Compression compression = group_.effective_compression(collective, count, type, options);
-    if (!compression.is_none() && !logged.exchange(true)) {
-      const py::gil_scoped_acquire held;
-      py::module_::import("qccl._gradients")
-          .attr("log_sums")(name_, compression.to_string(), caller.name, caller.sums_gradients);
-    }
-  }
-  if (!caller.sums_gradients) options.compression = none();
+  if (group_.rank() != 0 || logged) return;
+  const Compression compression = group_.choice(call).compression;
+  if (compression.is_none() || logged.exchange(true)) return;
+  const py::gil_scoped_acquire held;
+  py::module_::import("qccl._gradients")
+      .attr("log_sums")(name_, compression.to_string(), caller.name, caller.sums_gradients);
+}
+
+void EnvironmentSums::restrict(CollectiveCall& call) {
+  if (!applies_ || call.options.compression || !is_sum(call.options.op)) return;
+  with_torch_errors([&] {
+    if (group_.compression().is_none()) return;
+    const Caller caller = find_caller();
+    log_once(call, caller);
+    if (!caller.sums_gradients) call.options.compression = none();
+  });
 }
 
 }  // namespace qccl::torch_binding

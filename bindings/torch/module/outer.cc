@@ -2,8 +2,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "backend/backend.h"
 #include "qccl/outer.h"
 #include "qccl/outer_plan.h"
+#include "tensors.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -72,11 +75,33 @@ class PythonOptimizer final : public train::OuterOptimizer {
   py::object methods_;
 };
 
+// A function of Python, which may end in any thread.
+std::shared_ptr<py::object> shared(py::object function) {
+  return {new py::object(std::move(function)), [](const py::object* owned) {
+            const py::gil_scoped_acquire acquired;
+            delete owned;
+          }};
+}
+
+// The torch exception that Python would have caught.
+py::object exception_of(const Error& error) {
+  torch::translate_exception_to_python(to_torch(error.info()));
+  return py::error_already_set().value();
+}
+
+// `replace` gets the exception, and returns the next group's backend.
+std::function<Communicator(const Error&)> replacing(py::object replace) {
+  return [replace = shared(std::move(replace))](const Error& loss) {
+    const py::gil_scoped_acquire acquired;
+    return own((*replace)(exception_of(loss)).cast<BackendPointer>()).communicator();
+  };
+}
+
 class TorchOuterLoop {
  public:
   TorchOuterLoop(const BackendPointer& backend, const std::vector<std::tuple<std::string, at::Tensor, bool>>& tensors,
                  const py::object& optimizer, const py::dict& settings) {
-    train::OuterOptions options{.go_on = false};
+    train::OuterOptions options;
     const auto take = [&]<class T>(const char* key, T& field) { field = settings[key].cast<T>(); };
     take("every", options.every);
     take("fragments", options.fragments);
@@ -88,6 +113,8 @@ class TorchOuterLoop {
     take("is_weighted", options.is_weighted);
     if (const auto ms = settings["every_ms"].cast<std::optional<std::int64_t>>())
       options.every_time = Milliseconds(*ms);
+    options.go_on = !settings["replace_group"].is_none();
+    if (options.go_on) options.replace_group = replacing(settings["replace_group"]);
     options.compression = Compression::parse(settings["compression"].cast<std::string>());
     if (py::isinstance<py::tuple>(optimizer)) {
       const auto [rate, momentum, nesterov] = optimizer.cast<std::tuple<double, double, bool>>();
@@ -118,7 +145,6 @@ class TorchOuterLoop {
     if (sgd_) sgd_->set_learning_rate(rate);
   }
   void begin_waiting() { loop_->begin_waiting(); }
-  bool is_lost() const { return loop_->is_lost(); }
   std::size_t fragments() const { return loop_->fragments(); }
   bool begins_round() const { return loop_->begins_round(); }
   std::uint64_t rounds() const { return loop_->rounds(); }
@@ -192,7 +218,6 @@ void bind_outer(py::module_& module) {
       .def("regroup", &TorchOuterLoop::regroup, Released())
       .def_property("learning_rate", &TorchOuterLoop::learning_rate, &TorchOuterLoop::set_learning_rate)
       .def("begin_waiting", &TorchOuterLoop::begin_waiting)
-      .def_property_readonly("is_lost", &TorchOuterLoop::is_lost)
       .def_property_readonly("fragments", &TorchOuterLoop::fragments)
       .def_property_readonly("begins_round", &TorchOuterLoop::begins_round)
       .def_property_readonly("rounds", &TorchOuterLoop::rounds)

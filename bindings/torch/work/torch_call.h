@@ -23,9 +23,6 @@ std::string log_caller();
 struct TorchCall {
   // Posts one operation of the library.
   using Post = std::function<qccl::Work(Communicator&)>;
-  // A collective of Communicator in its plain form.
-  using Collective = qccl::Work (Communicator::*)(const void* input, void* output, std::size_t count, DataType,
-                                                  const CallOptions&);
 
   // One of a batch of messages, as the trace shows it.
   struct Message {
@@ -67,9 +64,14 @@ struct TorchCall {
   }
   std::chrono::milliseconds timeout() const { return options.timeout.value_or(c10d::kUnsetTimeout); }
 
-  void post(Collective collective, const CallBuffers& buffers, DataType element, const CallOptions& own_options) {
-    posts.push_back([=](Communicator& group) {
-      return (group.*collective)(buffers.input, buffers.output, buffers.count, element, own_options);
+  // Adds a collective; with `counts`, which it keeps, in its v form.
+  void post(CollectiveCall call) {
+    posts.push_back([call = std::move(call)](Communicator& group) { return group.post(call); });
+  }
+  void post(CollectiveCall call, std::vector<std::size_t> counts) {
+    posts.push_back([call = std::move(call), counts = std::move(counts)](Communicator& group) mutable {
+      call.counts = counts;
+      return group.post(call);
     });
   }
 

@@ -1,24 +1,12 @@
 // The door of an open job: where a member lets newcomers wait until its group grows.
 //
 // It is a store (tcp_store_server.h) that the member serves for as long as the job lasts. A newcomer takes a ticket T
-// and waits; the member calls it, in rounds R = 1, 2, ... of that ticket, and gives it a seat if it answers:
-//
-// | key       | written by  | meaning                                                              |
-// |-----------|-------------|----------------------------------------------------------------------|
-// | tickets   | add         | the newest ticket, from 1                                            |
-// | T/process | newcomer    | its process, for people: it waits                                    |
-// | T/R/call  | member      | answer at once                                                       |
-// | T/R/here  | newcomer    | its answer                                                           |
-// | T/R/seat  | member      | its seat (seat.h); empty: not this time, and round R + 1 follows     |
-// | T/R/in    | member      | "1": the meeting went well; empty: it failed, and round R + 1 follows |
-//
-// The server tells the member who waits and has answered, and keeps the keys of the newest two rounds of those that are
-// still connected (waiting_room.h). With a key only processes that have it reach the store. Without one whoever reaches
-// the port may come in.
+// and waits; the member calls it, in rounds of that ticket, and gives it a seat if it answers (waiting_room.h; the keys
+// are in protocol/keys.h). With a key only processes that have it reach the store. Without one whoever reaches the port
+// may come in.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,10 +14,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/door/seat.h"
 #include "bootstrap/door/waiting_room.h"
-#include "bootstrap/meeting/job_keys.h"
-#include "bootstrap/store/tcp_store.h"
+#include "bootstrap/protocol/formats.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "secure/key.h"
 
@@ -57,7 +43,7 @@ class Door {
 
   // Calls all newcomers but those that were silent before, and waits for them until `deadline`. Blocks while another
   // thread has called some.
-  Result<Called> call(TimePoint deadline);
+  Called call(TimePoint deadline);
   // For the store that this process has served since the start, which newcomers read (door_list.h): it ends with the
   // door.
   void keep(std::unique_ptr<TcpStoreServer> start_store) { start_store_ = std::move(start_store); }
@@ -65,26 +51,14 @@ class Door {
   void wait_for_another(TimePoint deadline) const { room_->await_uncalled(deadline); }
 
  private:
-  struct Newcomer {
-    int round = 1;
-    bool is_silent = false;  // it did not answer a call in time: it may still do so
-    bool is_in = false;
-  };
+  Door(std::shared_ptr<WaitingRoom> room, std::unique_ptr<TcpStoreServer> server, std::string address)
+      : room_(std::move(room)), server_(std::move(server)), address_(std::move(address)) {}
 
-  Door(std::shared_ptr<WaitingRoom> room, std::unique_ptr<TcpStoreServer> server, TcpStoreOptions own,
-       std::string address, const std::string& job);
-  Result<std::vector<std::int64_t>> call_those_not_silent();
-  Status show_arrival();
-
-  const SteadyClock clock_;
   const std::shared_ptr<WaitingRoom> room_;
   const std::unique_ptr<TcpStoreServer> server_;
   std::unique_ptr<TcpStoreServer> start_store_;
   const std::string address_;
-  std::mutex mutex_;  // guards what follows
-  TcpStore store_;
-  KeySpace keys_;
-  std::map<std::int64_t, Newcomer> newcomers_;  // by ticket
+  std::mutex calling_;  // held by Called
 };
 
 // Newcomers that have answered, in the order of their tickets, and the right to seat them. Those without a seat at its
@@ -96,8 +70,8 @@ class Door::Called {
   ~Called();
 
   std::size_t size() const { return tickets_.size(); }
-  // Gives newcomer `index` its seat.
-  void seat(std::size_t index, const Seat& seat);
+  // Gives the next newcomer its seat.
+  void seat(const Seat& seat);
   // Whether a newcomer with a seat has ended since.
   bool has_lost_one() const;
   // Those with seats are members now.
@@ -105,12 +79,11 @@ class Door::Called {
 
  private:
   friend class Door;
-  explicit Called(Door& door) : door_(&door), lock_(door.mutex_) {}
-  void tell(std::size_t index, const char* name, const std::string& value);
+  explicit Called(Door& door) : door_(&door), lock_(door.calling_) {}
 
   Door* door_;
   std::unique_lock<std::mutex> lock_;  // moved from: another object answers
-  std::vector<std::int64_t> tickets_;
+  WaitingRoom::Tickets tickets_;
   std::size_t seated_ = 0;  // the first ones
 };
 

@@ -13,32 +13,28 @@ namespace {
 
 constexpr std::uint64_t kGeneration = 0;
 
-std::string entry_key(std::int64_t number) { return fmt::format("door/{}", number); }
-
 }  // namespace
 
 DoorList::DoorList(Store& store, const std::string& job, std::shared_ptr<const secure::Key> key, const Clock& clock)
     : keys_(store, door_name(job), 0, clock), seal_(std::move(key), door_name(job), 0) {}
 
 Status DoorList::add(const std::string& door) {
-  QCCL_ASSIGN(const std::int64_t number, keys_.add("doors", 1));
+  QCCL_ASSIGN(const std::int64_t number, keys_.add(key("doors"), 1));
   if (number < 1 || number > kMostListedDoors) {
     return Failure(ErrorKind::resource_exhausted, fmt::format("the store lists {} doors already", number - 1));
   }
   Record record{.token = os::random_nonce(), .process = own_process_text(), .card = door};
   record.seal = seal_.make(kGeneration, static_cast<int>(number), record);
-  QCCL_TRY(keys_.set(entry_key(number), encode_record(record)));
-  // set() has no answer: see close() in card_exchange.cc.
-  auto arrived = keys_.add("doors", 0);
-  return arrived ? Status() : Status(arrived.failure());
+  QCCL_TRY(keys_.set(key("door/N", number), encode_record(record)));
+  return keys_.await_arrival(key("doors"));
 }
 
 Result<std::vector<std::string>> DoorList::read() {
-  QCCL_ASSIGN(std::int64_t number, keys_.add("doors", 0));
+  QCCL_ASSIGN(std::int64_t number, keys_.add(key("doors"), 0));
   std::vector<std::string> doors;
   bool is_refused = false;
   for (number = std::min<std::int64_t>(number, kMostListedDoors); number > 0; --number) {
-    QCCL_ASSIGN(const auto value, keys_.get(entry_key(number), TimePoint{}));
+    QCCL_ASSIGN(const auto value, keys_.get(key("door/N", number), TimePoint{}));
     if (!value) continue;  // its process writes it now, or has ended before
     auto record = decode_record(*value);
     if (!record) continue;

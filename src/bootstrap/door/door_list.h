@@ -1,10 +1,5 @@
 // The doors of an open job, in the store that the job started with: for newcomers that know the store and no member.
 //
-// | key    | written by       | meaning                                                             |
-// |--------|------------------|---------------------------------------------------------------------|
-// | doors  | add              | the number of the newest entry, from 1                              |
-// | door/N | who made it N    | a record (job_keys.h): the process, its door as the card, a seal    |
-//
 // An entry stays when its door has closed. The seal (card_seal.h) is that of rank N of generation 0 of the door's name,
 // which no rank's card has.
 #pragma once
@@ -16,7 +11,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/meeting/card_seal.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/protocol/key_space.h"
 #include "qccl/store.h"
 #include "secure/key.h"
 

@@ -8,7 +8,7 @@
 
 #include "bootstrap/door/door.h"
 #include "bootstrap/door/newcomer.h"
-#include "bootstrap/meeting/job_rules.h"
+#include "bootstrap/protocol/key_rules.h"
 #include "bootstrap/test_support.h"
 #include "os/net/socket.h"
 
@@ -59,7 +59,7 @@ TEST(DoorList, an_entry_is_good_for_its_own_number_alone_and_wrong_ones_are_pass
 }
 
 TEST(DoorList, ends_where_the_store_that_rank_0_serves_takes_no_more) {
-  const auto server = TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2)).take_or_throw();
+  const auto server = TcpStoreServer::start("127.0.0.1", 0, std::make_shared<JobRules>("job", 0, 2)).take_or_throw();
   TcpStore store({.host = "127.0.0.1", .port = server->port(), .deadline = soon(), .clock = &kClock});
   DoorList list(store, "job", nullptr, kClock);
   for (int i = 1; i <= kMostListedDoors; ++i) list.add("10.0.0.1:" + std::to_string(i)).take_or_throw();
@@ -98,10 +98,10 @@ TEST(Newcomer, passes_over_closed_doors_and_those_of_other_jobs_until_the_store_
   const auto door = Door::open({.job = "job", .key = kKey}).take_or_throw();
   listed.list.add(door->address()).take_or_throw();
   door->wait_for_another(soon());
-  Door::Called called = door->call(soon()).take_or_throw();
+  Door::Called called = door->call(soon());
   ASSERT_EQ(called.size(), 1U);
   called.seat(
-      0, {.rank = 1, .world = 2, .job = "grown", .addresses = {"::1"}, .port = 1, .timeout_ns = 1, .meeting_ns = 1});
+      {.rank = 1, .world = 2, .job = "grown", .addresses = {"::1"}, .port = 1, .timeout_ns = 1, .meeting_ns = 1});
   EXPECT_EQ(answer.get().take_or_throw().job, "grown");
 }
 

@@ -56,7 +56,7 @@ class Waiting {
 // Calls until one newcomer has answered.
 Door::Called call_one(Door& door) {
   for (;;) {
-    auto called = door.call(soon()).take_or_throw();
+    auto called = door.call(soon());
     if (called.size() == 1) return called;
     // Released before the wait.
     static_cast<void>(std::optional(std::move(called)));
@@ -103,7 +103,7 @@ TEST(Door, gives_seats_in_the_order_of_arrival_and_tells_the_rest_to_wait) {
     const Door::Called called = call_one(*door);  // and gives no seat
   }
   Door::Called called = call_one(*door);
-  called.seat(0, some_seat());
+  called.seat(some_seat());
   EXPECT_EQ(newcomer.answer().take_or_throw().rank, 2);
 }
 
@@ -112,17 +112,17 @@ TEST(Door, calls_those_again_whose_meeting_has_failed_and_no_members) {
   Waiting newcomer(*door);
   for (const bool is_admitted : {false, true}) {
     Door::Called called = call_one(*door);
-    called.seat(0, some_seat());
+    called.seat(some_seat());
     newcomer.answer().take_or_throw();
     if (is_admitted) called.admit();
     static_cast<void>(std::optional(std::move(called)));  // its end
     EXPECT_EQ(newcomer.settle(true), is_admitted);
     if (!is_admitted) newcomer.ask();
   }
-  EXPECT_EQ(door->call(soon()).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon()).size(), 0U);
 }
 
-std::string job_key(const std::string& name) { return wire_prefix(door_name(kJob), 0) + name; }
+std::string job_key(const std::string& name) { return wire_key(key_prefix(door_name(kJob), 0)) + name; }
 
 // A newcomer that takes a ticket, and answers when the test says so.
 class Passer {
@@ -161,7 +161,7 @@ TEST(Door, does_not_wait_for_newcomers_that_have_ended) {
   { const Passer ended(*door); }
   Passer next(*door);
   const auto answering = next.answering();
-  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).take_or_throw().size(), 1U);
+  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).size(), 1U);
 }
 
 TEST(Door, does_not_wait_for_newcomers_that_end_meanwhile) {
@@ -171,16 +171,16 @@ TEST(Door, does_not_wait_for_newcomers_that_end_meanwhile) {
     silent->await_call();
     silent.reset();
   });
-  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).size(), 0U);
 }
 
 TEST(Door, takes_the_late_answer_of_a_silent_newcomer) {
   const auto door = open_door();
   Passer silent(*door);
-  EXPECT_EQ(door->call(soon(milliseconds(20))).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon(milliseconds(20))).size(), 0U);
   silent.answer();
   const TimePoint limit = soon();
-  while (door->call(soon(std::chrono::minutes(1))).take_or_throw().size() == 0) ASSERT_LT(kClock.now(), limit);
+  while (door->call(soon(std::chrono::minutes(1))).size() == 0) ASSERT_LT(kClock.now(), limit);
 }
 
 TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
@@ -189,7 +189,7 @@ TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
   auto answering = newcomer->answering();
   Door::Called called = call_one(*door);
   answering.get();
-  called.seat(0, some_seat());
+  called.seat(some_seat());
   EXPECT_FALSE(called.has_lost_one());
   newcomer.reset();
   const TimePoint limit = soon();
@@ -203,7 +203,7 @@ TEST(Door, rounds_without_a_seat_leave_nothing_in_its_store) {
   constexpr int kRounds = 1000;
   const auto answering = newcomer.answering(kRounds);
   for (int round = 1; round <= kRounds; ++round) {
-    ASSERT_EQ(door->call(soon()).take_or_throw().size(), 1U) << round;
+    ASSERT_EQ(door->call(soon()).size(), 1U) << round;
   }
 }
 
@@ -213,7 +213,7 @@ TEST(Door, newcomers_that_leave_take_their_keys_with_them) {
     Passer newcomer(*door);
     const auto answering = newcomer.answering();
     Door::Called called = call_one(*door);
-    called.seat(0, some_seat());
+    called.seat(some_seat());
     if (i % 2 == 0) called.admit();
   }
 }
@@ -256,7 +256,7 @@ TEST(Door, gives_a_connection_one_ticket) {
   twice.add_tickets(1);
   EXPECT_EQ(twice.sum(), std::nullopt);
   const TimePoint begin = kClock.now();
-  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon(std::chrono::minutes(1))).size(), 0U);
   EXPECT_LT(kClock.now() - begin, seconds(20));
 }
 
@@ -292,12 +292,12 @@ TEST(Door, a_crowd_with_tickets_costs_its_first_call_the_patience_and_keeps_nobo
   }
   EXPECT_LE(left, TcpStoreServer::kMaxStrangers);
   Waiting newcomer(*door);
-  EXPECT_LE(door->call(soon(milliseconds(100))).take_or_throw().size(), 1U);
+  EXPECT_LE(door->call(soon(milliseconds(100))).size(), 1U);
   const TimePoint begin = kClock.now();
   for (;;) {
-    Door::Called called = door->call(soon(std::chrono::minutes(1))).take_or_throw();
+    Door::Called called = door->call(soon(std::chrono::minutes(1)));
     if (called.size() == 0) continue;
-    called.seat(0, some_seat());
+    called.seat(some_seat());
     called.admit();
     break;
   }
@@ -333,7 +333,7 @@ TEST(Newcomer, waits_at_another_door_when_its_own_closes) {
   first->wait_for_another(soon());
   first.reset();
   Door::Called called = call_one(*second);
-  called.seat(0, some_seat());
+  called.seat(some_seat());
   EXPECT_EQ(answer.get().take_or_throw().world, 4);
 }
 
@@ -342,14 +342,14 @@ TEST(Newcomer, that_the_others_met_without_knocks_anew) {
   Waiting newcomer(*door);
   {
     Door::Called called = call_one(*door);
-    called.seat(0, some_seat());
+    called.seat(some_seat());
     newcomer.answer().take_or_throw();
     called.admit();
   }
   EXPECT_FALSE(newcomer.settle(false));
   newcomer.ask();
   Door::Called called = call_one(*door);
-  called.seat(0, some_seat());
+  called.seat(some_seat());
   EXPECT_EQ(newcomer.answer().take_or_throw().rank, 2);
 }
 
@@ -357,7 +357,7 @@ TEST(Newcomer, of_another_job_is_refused) {
   const auto door = open_door();
   Newcomer newcomer(fixed_doors(addresses_of(*door)), "other", nullptr, soon(milliseconds(50)), kClock);
   expect_failure(newcomer.wait_for_seat(), ErrorKind::deadline_exceeded, "the door of a job of another name");
-  EXPECT_EQ(door->call(soon()).take_or_throw().size(), 0U);
+  EXPECT_EQ(door->call(soon()).size(), 0U);
 }
 
 TEST(Newcomer, reads_doors_of_names_and_numbers) {

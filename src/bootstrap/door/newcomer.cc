@@ -79,7 +79,7 @@ Status Newcomer::try_door(const DoorAddress& door) {
                                                       .retries = false,
                                                       .answer_limit = kAnswerLimit});
   keys_.emplace(*store_, name_, 0, clock_);
-  auto ticket = keys_->add("tickets", 1);
+  auto ticket = keys_->add(key("tickets"), 1);
   if (!ticket) {
     Failure failure = ticket.failure();
     if (failure.info().kind == ErrorKind::peer_lost) failure.info().message += kOtherJob;
@@ -87,7 +87,7 @@ Status Newcomer::try_door(const DoorAddress& door) {
   }
   ticket_ = *ticket;
   round_ = 1;
-  return keys_->set(fmt::format("{}/process", ticket_), own_process_text());
+  return keys_->set(key("T/process", ticket_), own_process_text());
 }
 
 // Begins with the first door again. A store that does not answer has doors that are known, or starts later.
@@ -132,21 +132,20 @@ void Newcomer::leave_door(const std::string& why) {
 }
 
 // Waits for what the member writes. The end of each get() has an answer, so a door without one is noticed.
-Result<std::optional<std::string>> Newcomer::await(const std::string& key) {
+Result<std::optional<std::string>> Newcomer::await(const std::string& name) {
   for (;;) {
     const TimePoint until = std::min(deadline_, saturating_add(clock_.now(), kAskEvery));
-    QCCL_ASSIGN(auto value, keys_->get(key, until));
+    QCCL_ASSIGN(auto value, keys_->get(name, until));
     if (value || clock_.now() >= deadline_) return value;
   }
 }
 
 // Waits until the door's member has called and decided; nothing if it takes nobody this time.
 Result<std::optional<Seat>> Newcomer::take_turn() {
-  const std::string prefix = fmt::format("{}/{}/", ticket_, round_);
-  QCCL_ASSIGN(const auto call, await(prefix + "call"));
+  QCCL_ASSIGN(const auto call, await(key("T/C/call", ticket_, round_)));
   if (!call) return out_of_time();
-  QCCL_TRY(keys_->set(prefix + "here", ""));
-  QCCL_ASSIGN(const auto answer, await(prefix + "seat"));
+  QCCL_TRY(keys_->set(key("T/C/here", ticket_, round_), ""));
+  QCCL_ASSIGN(const auto answer, await(key("T/C/seat", ticket_, round_)));
   if (!answer) return out_of_time();
   if (!answer->empty()) {
     QCCL_ASSIGN(Seat seat, decode_seat(*answer));
@@ -168,7 +167,7 @@ Result<Seat> Newcomer::wait_for_seat() {
 }
 
 bool Newcomer::settle(bool well) {
-  auto answer = await(fmt::format("{}/{}/in", ticket_, round_));
+  auto answer = await(key("T/C/in", ticket_, round_));
   const bool is_in = answer && *answer && !(*answer)->empty();
   if (is_in && well) return true;
   ++round_;

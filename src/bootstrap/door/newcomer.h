@@ -14,7 +14,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/door/door.h"
+#include "bootstrap/protocol/formats.h"
+#include "bootstrap/protocol/key_space.h"
+#include "bootstrap/store/tcp_store.h"
 
 namespace qccl::bootstrap {
 
@@ -55,7 +57,7 @@ class Newcomer {
   Status knock();
   Status try_door(const DoorAddress& door);
   void leave_door(const std::string& why);
-  Result<std::optional<std::string>> await(const std::string& key);
+  Result<std::optional<std::string>> await(const std::string& name);
   Result<std::optional<Seat>> take_turn();
   Failure out_of_time() const;
 

@@ -3,40 +3,75 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
-#include "base/text.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "base/log.h"
+#include "bootstrap/store/store_protocol.h"
 #include "bootstrap/store/store_service.h"
 
 namespace qccl::bootstrap {
+namespace {
+
+// The server may not have had a turn since the notes of the round before.
+constexpr std::size_t kMostNotes = 4;
+
+}  // namespace
 
 WaitingRoom::WaitingRoom(const std::string& job, std::size_t most_bytes)
-    : prefix_(wire_prefix(door_name(job), 0)), most_bytes_(most_bytes) {}
+    : prefix_(wire_key(key_prefix(door_name(job), 0))), most_bytes_(most_bytes) {}
 
-std::vector<std::int64_t> WaitingRoom::tickets() const {
+void WaitingRoom::call() {
   const std::lock_guard lock(mutex_);
-  std::vector<std::int64_t> waiting;
-  for (const auto& [ticket, guest] : guests_) {
-    if (guest.waits) waiting.push_back(ticket);
+  for (Guest& guest : std::views::values(guests_)) {
+    guest.is_awaited = guest.stage == Stage::waits;
+    if (!guest.is_awaited) continue;
+    note(guest, "T/C/call", "");
+    guest.stage = Stage::called;
   }
-  return waiting;
+}
+
+WaitingRoom::Tickets WaitingRoom::await_answers(TimePoint deadline) {
+  await(deadline, [&] {
+    return std::ranges::none_of(std::views::values(guests_),
+                                [](const Guest& guest) { return guest.is_awaited && guest.stage == Stage::called; });
+  });
+  const std::lock_guard lock(mutex_);
+  Tickets here;
+  for (const auto& [ticket, guest] : guests_) {
+    if (guest.stage == Stage::here) here.push_back(ticket);
+  }
+  return here;
+}
+
+void WaitingRoom::seat(std::int64_t ticket, std::string seat) {
+  const std::lock_guard lock(mutex_);
+  Guest* const guest = find(ticket);
+  if (guest == nullptr) return;
+  note(*guest, "T/C/seat", std::move(seat));
+  guest->stage = Stage::seated;
+}
+
+void WaitingRoom::admit(std::int64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  Guest* const guest = find(ticket);
+  if (guest == nullptr) return;
+  note(*guest, "T/C/in", "1");
+  guest->stage = Stage::in;
+}
+
+void WaitingRoom::send_back(std::int64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  Guest* const guest = find(ticket);
+  if (guest == nullptr || guest->stage == Stage::in) return;
+  guest->stage == Stage::seated ? note(*guest, "T/C/in", "") : note(*guest, "T/C/seat", "");
+  guest->stage = Stage::waits;
+  ++guest->round;
 }
 
 bool WaitingRoom::has(std::int64_t ticket) const {
   const std::lock_guard lock(mutex_);
   return guests_.contains(ticket);
-}
-
-void WaitingRoom::call(std::int64_t ticket, int round) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = guests_.find(ticket); found != guests_.end()) found->second.called = round;
-}
-
-bool WaitingRoom::has_answered(std::int64_t ticket) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = guests_.find(ticket);
-  return found != guests_.end() && found->second.called > 0 && found->second.answered == found->second.called;
 }
 
 template <class Done>
@@ -49,73 +84,73 @@ void WaitingRoom::await(TimePoint deadline, const Done& done) const {
   }
 }
 
-void WaitingRoom::await_answers(const std::vector<std::int64_t>& tickets, TimePoint deadline) const {
-  await(deadline, [&] {
-    return std::ranges::all_of(tickets, [&](std::int64_t ticket) {
-      const auto found = guests_.find(ticket);
-      return found == guests_.end() || found->second.answered == found->second.called;
-    });
-  });
-}
-
 void WaitingRoom::await_uncalled(TimePoint deadline) const {
   await(deadline, [&] {
-    return std::ranges::any_of(guests_, [](const auto& each) { return each.second.waits && each.second.called == 0; });
+    return std::ranges::any_of(std::views::values(guests_),
+                               [](const Guest& guest) { return guest.stage == Stage::waits && guest.round == 1; });
   });
 }
 
-std::string WaitingRoom::key_of(const Guest& guest, int round, std::string_view name) const {
-  return fmt::format("{}{}/{}", guest.prefix, round, name);
+WaitingRoom::Guest* WaitingRoom::find(std::int64_t ticket) {
+  const auto found = guests_.find(ticket);
+  return found == guests_.end() ? nullptr : &found->second;
 }
 
-const WaitingRoom::Guest* WaitingRoom::find(Client client) const {
+void WaitingRoom::note(Guest& guest, Pattern pattern, std::string value) {
+  guest.notes.push_back({pattern, guest.round, std::move(value)});
+  has_notes_ = true;
+}
+
+// A note for which there is no memory waits for the next turn.
+void WaitingRoom::take_turn(StoreState& state) {
+  const std::lock_guard lock(mutex_);
+  if (!has_notes_) return;
+  for (auto& [ticket, guest] : guests_) {
+    for (; !guest.notes.empty(); guest.notes.erase(guest.notes.begin())) {
+      const Note& next = guest.notes.front();
+      const Status told = state.set(prefix_ + name_of(next.pattern.row(), {ticket, next.round}), next.value);
+      if (!told.ok()) log(LogLevel::error, "a newcomer at the door waits in vain: " + told.error().message);
+    }
+  }
+  has_notes_ = false;
+}
+
+std::optional<ParsedKey> WaitingRoom::parse(std::string_view key) const {
+  return key.starts_with(prefix_) ? parse_key(Place::door, key.substr(prefix_.size())) : std::nullopt;
+}
+
+bool WaitingRoom::is_time(Client client, const ParsedKey& key) const {
+  const std::lock_guard lock(mutex_);
   const auto ticket = tickets_.find(client);
-  const auto guest = ticket == tickets_.end() ? guests_.end() : guests_.find(ticket->second);
-  return guest == guests_.end() ? nullptr : &guest->second;
+  if (key.row->when == When::without_ticket) return ticket == tickets_.end();
+  if (ticket == tickets_.end() || ticket->second != key.numbers[0]) return false;
+  const Guest& guest = guests_.at(ticket->second);
+  return key.row->when == When::with_ticket || (guest.stage >= Stage::called && key.numbers[1] == guest.round);
 }
 
 bool WaitingRoom::may_read(Client client, std::string_view key) const {
   const std::lock_guard lock(mutex_);
-  const Guest* const guest = find(client);
-  return guest != nullptr && key.starts_with(guest->prefix);
-}
-
-bool WaitingRoom::may_add(Client client, std::string_view key, std::int64_t delta) const {
-  const std::lock_guard lock(mutex_);
-  return delta == 0 || (delta == 1 && key == prefix_ + "tickets" && !tickets_.contains(client));
-}
-
-bool WaitingRoom::may_set(Client client, std::string_view key, std::string_view value) const {
-  const std::lock_guard lock(mutex_);
-  const Guest* const guest = find(client);
-  if (guest == nullptr) return false;
-  if (key == guest->prefix + "process") return value.size() <= kMaxProcessBytes;
-  return value.empty() && guest->called > 0 && key == key_of(*guest, guest->called, "here");
-}
-
-// The member may write for a newcomer that has just ended.
-bool WaitingRoom::is_of_use(std::string_view key) const {
-  if (!key.starts_with(prefix_)) return true;
-  key.remove_prefix(prefix_.size());
-  const auto ticket = parse_number<std::int64_t>(key.substr(0, key.find('/')));
-  return !ticket || has(*ticket);
+  const auto ticket = tickets_.find(client);
+  return ticket != tickets_.end() && key.starts_with(guests_.at(ticket->second).prefix);
 }
 
 void WaitingRoom::has_added(Client client, std::string_view /*key*/, std::int64_t sum) {
   Guest guest{.prefix = fmt::format("{}{}/", prefix_, sum)};
+  guest.notes.reserve(kMostNotes);
   const std::lock_guard lock(mutex_);
   tickets_[client] = sum;
   guests_.emplace(sum, std::move(guest));
 }
 
-void WaitingRoom::has_set(Client client, std::string_view key, StoreState& state) {
+void WaitingRoom::has_set(Client client, std::string_view name, StoreState& state) {
+  const auto key = parse(name);
   const std::lock_guard lock(mutex_);
   Guest& guest = guests_.at(tickets_.at(client));
-  if (key == guest.prefix + "process") {
-    guest.waits = true;
+  if (key && key->is("T/C/here")) {
+    state.erase(fmt::format("{}{}/", guest.prefix, guest.round - 1));
+    guest.stage = Stage::here;
   } else {
-    state.erase(key_of(guest, guest.called - 1, ""));
-    guest.answered = guest.called;
+    guest.stage = Stage::waits;
   }
   changed_.notify_all();
 }

@@ -1,4 +1,9 @@
-// The rules of a door's store (door.h has its keys), and the newcomers that wait there.
+// The newcomers at a door, each a state machine that its connection and the member drive, and the rules of the door's
+// store (protocol/keys.h).
+//
+//   enters -> waits -> called -> here -> seated -> in
+//               ^                  |        |
+//               +------------------+--------+   not this time, or the meeting failed: round C + 1
 //
 // A client that reaches the door without being a newcomer costs little and not for long. A connection takes one ticket,
 // reads only that ticket's keys, and writes them in the rounds in which it was called. A newcomer that answers the call
@@ -16,13 +21,14 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bootstrap/store/store_rules.h"
+#include "bootstrap/protocol/key_rules.h"
 
 namespace qccl::bootstrap {
 
-// Thread-safe.
-class WaitingRoom final : public StoreRules {
+// Thread-safe. What the member tells newcomers is in the store after the server's next turn: wake it.
+class WaitingRoom final : public KeyRules {
  public:
+  using Tickets = std::vector<std::int64_t>;  // in the order of arrival
   // More than the keys of all newcomers that can wait take.
   static constexpr std::size_t kMostBytes = 16 * 1024 * 1024;
 
@@ -31,16 +37,17 @@ class WaitingRoom final : public StoreRules {
 
   // ---- for the member
 
-  // Tickets of the newcomers that wait, in the order of their arrival.
-  std::vector<std::int64_t> tickets() const;
+  // Calls those that wait, but not those that have not answered the call before.
+  void call();
+  // Those that have answered, once all that were called now have, or have ended: at most until the deadline.
+  Tickets await_answers(TimePoint deadline);
+  // The three that follow do nothing for a newcomer that has ended, and allocate nothing but the seat's copy.
+  void seat(std::int64_t ticket, std::string seat);
+  void admit(std::int64_t ticket);
+  // Tells one that is not a member to wait for the next round.
+  void send_back(std::int64_t ticket);
   // Whether the newcomer's connection has not ended.
   bool has(std::int64_t ticket) const;
-  // The newcomer may answer this round.
-  void call(std::int64_t ticket, int round);
-  // Whether it has answered the round in which it was called last.
-  bool has_answered(std::int64_t ticket) const;
-  // Until each of the newcomers has answered or ended, at most until the deadline.
-  void await_answers(const std::vector<std::int64_t>& tickets, TimePoint deadline) const;
   // Until a newcomer waits that was never called, at most until the deadline.
   void await_uncalled(TimePoint deadline) const;
 
@@ -48,26 +55,33 @@ class WaitingRoom final : public StoreRules {
 
   std::size_t most_bytes() const override { return most_bytes_; }
   bool may_read(Client client, std::string_view key) const override;
-  bool may_add(Client client, std::string_view key, std::int64_t delta) const override;
-  bool may_set(Client client, std::string_view key, std::string_view value) const override;
-  bool may_leave(std::string_view /*key*/, std::string_view /*value*/) const override { return false; }
-  bool is_of_use(std::string_view key) const override;
   void has_added(Client client, std::string_view key, std::int64_t sum) override;
   void has_set(Client client, std::string_view key, StoreState& state) override;
   void has_ended(Client client, StoreState& state) override;
+  void take_turn(StoreState& state) override;
   bool trusts_writers() const override { return false; }
   bool may_stay(Client client) const override;
 
  private:
+  enum class Stage : std::uint8_t { enters, waits, called, here, seated, in };
+  // What the member has written and the server has not put into the store yet.
+  struct Note {
+    Pattern pattern;
+    int round;
+    std::string value;
+  };
   struct Guest {
     std::string prefix;  // of its keys
-    bool waits = false;  // it has said so
-    int called = 0;      // the newest round of both
-    int answered = 0;
+    Stage stage = Stage::enters;
+    int round = 1;
+    bool is_awaited = false;  // the last call() has called it
+    std::vector<Note> notes{};
   };
 
-  std::string key_of(const Guest& guest, int round, std::string_view name) const;
-  const Guest* find(Client client) const;  // needs mutex_
+  std::optional<ParsedKey> parse(std::string_view key) const override;
+  bool is_time(Client client, const ParsedKey& key) const override;
+  Guest* find(std::int64_t ticket);
+  void note(Guest& guest, Pattern pattern, std::string value);
   template <class Done>
   void await(TimePoint deadline, const Done& done) const;
 
@@ -78,6 +92,7 @@ class WaitingRoom final : public StoreRules {
   mutable std::condition_variable changed_;
   std::map<std::int64_t, Guest> guests_;    // by ticket
   std::map<Client, std::int64_t> tickets_;  // of connections
+  bool has_notes_ = false;
 };
 
 }  // namespace qccl::bootstrap

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/protocol/formats.h"
 #include "bootstrap/store/store_service.h"
 
 namespace qccl::bootstrap {
@@ -24,11 +24,15 @@ struct WaitingRoomTest : testing::Test {
     room.has_set(client, key(name), state);
     return true;
   }
-  // As the member does it.
-  void call(std::int64_t ticket, int round) {
-    room.call(ticket, round);
-    EXPECT_TRUE(state.set(key(std::to_string(ticket) + "/" + std::to_string(round) + "/call"), "").ok());
+  void arrive(StoreRules::Client client, std::int64_t ticket) {
+    take_ticket(client, ticket);
+    EXPECT_TRUE(set(client, std::to_string(ticket) + "/process"));
   }
+  void call() {
+    room.call();
+    room.take_turn(state);
+  }
+  WaitingRoom::Tickets here() { return room.await_answers(TimePoint{}); }
 
   WaitingRoom room{"job"};
   StoreState state;
@@ -56,26 +60,38 @@ TEST_F(WaitingRoomTest, a_newcomer_reads_its_own_keys) {
   EXPECT_FALSE(room.may_read(kGuest, key("tickets")));
 }
 
-TEST_F(WaitingRoomTest, a_newcomer_waits_once_it_has_said_so_and_until_it_ends) {
+using Tickets = WaitingRoom::Tickets;
+
+TEST_F(WaitingRoomTest, a_newcomer_is_called_once_it_has_said_that_it_waits_and_until_it_ends) {
   take_ticket(kGuest, 1);
   take_ticket(kOther, 2);
-  EXPECT_EQ(room.tickets(), std::vector<std::int64_t>());
+  call();
+  EXPECT_FALSE(state.has(key("1/1/call")));
   EXPECT_TRUE(set(kOther, "2/process"));
-  EXPECT_TRUE(set(kGuest, "1/process"));
-  EXPECT_EQ(room.tickets(), (std::vector<std::int64_t>{1, 2}));
-  room.has_ended(kGuest, state);
-  EXPECT_EQ(room.tickets(), std::vector<std::int64_t>{2});
-  EXPECT_FALSE(room.has(1));
-  EXPECT_FALSE(state.has(key("1/process")));
-  EXPECT_TRUE(state.has(key("2/process")));
+  call();
+  EXPECT_FALSE(state.has(key("1/1/call")));
+  EXPECT_TRUE(state.has(key("2/1/call")));
+  EXPECT_TRUE(set(kOther, "2/1/here"));
+  EXPECT_EQ(here(), Tickets{2});
+  room.has_ended(kOther, state);
+  EXPECT_EQ(here(), Tickets());
+  EXPECT_FALSE(room.has(2));
+  EXPECT_FALSE(state.has(key("2/process")));
 }
 
 TEST_F(WaitingRoomTest, a_newcomer_answers_the_round_in_which_it_was_called_and_no_other) {
-  take_ticket(kGuest, 1);
+  arrive(kGuest, 1);
+  take_ticket(kOther, 2);
   EXPECT_FALSE(set(kGuest, "1/0/here"));
   EXPECT_FALSE(set(kGuest, "1/1/here"));
-  call(1, 3);
-  EXPECT_FALSE(room.has_answered(1));
+  for (const char* answer : {"1/1/here", "1/2/here"}) {
+    call();
+    EXPECT_TRUE(set(kGuest, answer));
+    room.send_back(1);
+  }
+  EXPECT_FALSE(set(kGuest, "1/3/here"));
+  call();
+  EXPECT_EQ(here(), Tickets());
   for (const char* name :
        {"1/2/here", "1/4/here", "1/03/here", "2/3/here", "1/3/seat", "1/3/in", "1/3/call", "1/gone"}) {
     EXPECT_FALSE(set(kGuest, name)) << name;
@@ -83,32 +99,75 @@ TEST_F(WaitingRoomTest, a_newcomer_answers_the_round_in_which_it_was_called_and_
   EXPECT_FALSE(set(kOther, "1/3/here"));
   EXPECT_FALSE(room.may_set(kGuest, key("1/3/here"), "x"));
   EXPECT_TRUE(set(kGuest, "1/3/here"));
-  EXPECT_TRUE(room.has_answered(1));
-  call(1, 4);
-  EXPECT_FALSE(room.has_answered(1));
+  EXPECT_EQ(here(), Tickets{1});
+}
+
+TEST_F(WaitingRoomTest, a_newcomer_that_does_not_answer_is_not_called_again_and_may_answer_late) {
+  arrive(kGuest, 1);
+  arrive(kOther, 2);
+  call();
+  EXPECT_TRUE(set(kOther, "2/1/here"));
+  EXPECT_EQ(here(), Tickets{2});
+  room.send_back(2);
+  call();
+  EXPECT_TRUE(state.has(key("2/2/call")));
+  EXPECT_TRUE(set(kOther, "2/2/here"));
+  room.await_answers(TimePoint::max());  // not for the silent one
+  EXPECT_TRUE(set(kGuest, "1/1/here"));
+  EXPECT_EQ(here(), (Tickets{1, 2}));
+}
+
+TEST_F(WaitingRoomTest, newcomers_learn_whether_they_have_a_seat_and_whether_they_are_in) {
+  const auto value = [this](const char* name) { return state.get(key(name)); };
+  for (const StoreRules::Client client : {1U, 2U, 3U}) arrive(client, static_cast<std::int64_t>(client));
+  call();
+  for (const StoreRules::Client client : {1U, 2U, 3U}) {
+    EXPECT_TRUE(set(client, std::to_string(client) + "/1/here"));
+  }
+  room.seat(1, "a seat");
+  room.seat(2, "a seat");
+  room.admit(1);
+  for (const std::int64_t ticket : {1, 2, 3, 4}) room.send_back(ticket);
+  EXPECT_EQ(value("1/1/seat"), nullptr) << "the server writes it in its turn";
+  room.take_turn(state);
+  EXPECT_EQ(*value("1/1/seat"), "a seat");
+  EXPECT_EQ(*value("1/1/in"), "1");
+  EXPECT_EQ(*value("2/1/seat"), "a seat");
+  EXPECT_EQ(*value("2/1/in"), "");
+  EXPECT_EQ(*value("3/1/seat"), "");
+  EXPECT_EQ(value("3/1/in"), nullptr);
+  call();
+  EXPECT_EQ(value("1/2/call"), nullptr) << "a member";
+  EXPECT_NE(value("2/2/call"), nullptr);
+  EXPECT_NE(value("3/2/call"), nullptr);
 }
 
 TEST_F(WaitingRoomTest, an_answer_ends_the_keys_of_the_round_before) {
-  take_ticket(kGuest, 1);
+  arrive(kGuest, 1);
   for (int round = 1; round <= 12; ++round) {
     const std::string turn = "1/" + std::to_string(round) + "/";
-    call(1, round);
+    call();
     EXPECT_TRUE(set(kGuest, turn + "here"));
     EXPECT_FALSE(state.has(key("1/" + std::to_string(round - 1) + "/seat")));
-    ASSERT_TRUE(state.set(key(turn + "seat"), "").ok());
+    room.send_back(1);
+    room.take_turn(state);
+    EXPECT_TRUE(state.has(key(turn + "seat")));
+    EXPECT_TRUE(state.has(key(turn + "call")));
   }
-  EXPECT_TRUE(state.has(key("1/12/seat")));
-  EXPECT_TRUE(state.has(key("1/12/call")));
   room.has_ended(kGuest, state);
   EXPECT_FALSE(state.has(key("1/12/seat")));
 }
 
 TEST_F(WaitingRoomTest, what_the_member_writes_for_those_that_have_ended_is_of_no_use) {
-  take_ticket(kGuest, 1);
-  EXPECT_TRUE(room.is_of_use(key("1/1/seat")));
-  EXPECT_TRUE(room.is_of_use(key("tickets")));
+  arrive(kGuest, 1);
+  call();
+  EXPECT_TRUE(set(kGuest, "1/1/here"));
+  room.seat(1, "a seat");
   room.has_ended(kGuest, state);
-  EXPECT_FALSE(room.is_of_use(key("1/1/seat")));
+  room.admit(1);
+  room.take_turn(state);
+  EXPECT_FALSE(state.has(key("1/1/seat")));
+  EXPECT_FALSE(state.has(key("1/1/in")));
 }
 
 TEST_F(WaitingRoomTest, a_process_that_is_too_long_and_every_will_are_refused) {
@@ -120,17 +179,15 @@ TEST_F(WaitingRoomTest, a_process_that_is_too_long_and_every_will_are_refused) {
 TEST_F(WaitingRoomTest, waits_end_when_all_have_answered_or_ended) {
   const SteadyClock clock;
   const TimePoint late = clock.now() + std::chrono::minutes(1);
-  take_ticket(kGuest, 1);
-  take_ticket(kOther, 2);
-  EXPECT_TRUE(set(kGuest, "1/process"));
+  arrive(kGuest, 1);
+  arrive(kOther, 2);
   room.await_uncalled(late);
-  call(1, 1);
-  call(2, 1);
+  call();
   room.await_uncalled(clock.now());
-  room.await_answers({1, 2}, clock.now());
+  EXPECT_EQ(here(), Tickets());
   EXPECT_TRUE(set(kGuest, "1/1/here"));
   room.has_ended(kOther, state);
-  room.await_answers({1, 2}, late);
+  EXPECT_EQ(room.await_answers(late), Tickets{1});
   EXPECT_LT(clock.now(), late);
 }
 

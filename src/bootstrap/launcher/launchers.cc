@@ -20,8 +20,6 @@ constexpr std::uint16_t kAzurePort = 6105;
 constexpr std::uint16_t kSageMakerPort = 7777;  // the port of SageMaker's own PyTorch launcher
 constexpr std::uint16_t kDefaultPort = 29500;   // PyTorch's
 
-Failure invalid(std::string message) { return Failure(ErrorKind::invalid_argument, std::move(message)); }
-
 // A port that all ranks of a job derive from its identity: above those of services, below those of connections (32768).
 std::uint16_t derived_port(std::string_view identity) {
   constexpr std::uint64_t kFirst = 10000, kCount = 20000;

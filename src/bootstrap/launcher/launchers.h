@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +20,8 @@ struct Variable {
   std::string name;
   std::string value;
 };
+
+inline Failure invalid(std::string message) { return Failure(ErrorKind::invalid_argument, std::move(message)); }
 
 // Variables with the same meaning; the first that is set counts. Null: no more.
 using VariableNames = std::array<const char*, 3>;

@@ -12,8 +12,6 @@
 namespace qccl::bootstrap {
 namespace {
 
-Failure invalid(std::string message) { return Failure(ErrorKind::invalid_argument, std::move(message)); }
-
 struct Limits {
   std::int64_t low;
   std::int64_t high;

@@ -21,27 +21,22 @@ constexpr std::uint64_t kFirstGeneration = 1;
 // Empty: the generation was superseded, start again.
 using AttemptResult = Result<std::optional<GatheredCards>>;
 
-std::string generation_key(std::uint64_t generation, const char* name) {
-  return fmt::format("{}/{}", generation, name);
-}
-
 // For a generation that some rank has closed. The rank may still be writing the outcome.
 Result<bool> has_outcome(KeySpace& keys, std::uint64_t generation, TimePoint deadline) {
-  QCCL_ASSIGN(const auto value, keys.get(generation_key(generation, "outcome"), deadline));
+  QCCL_ASSIGN(const auto value, keys.get(key("G/outcome", generation), deadline));
   return value.has_value();
 }
 
 // True if this call closed the generation, and so decided its outcome.
 Result<bool> close_generation(KeySpace& keys, std::uint64_t generation, const GenerationResult& outcome,
                               TimePoint deadline) {
-  QCCL_ASSIGN(const auto closers, keys.add(generation_key(generation, "closed"), 1));
+  QCCL_ASSIGN(const auto closers, keys.add(key("G/closed", generation), 1));
   if (closers != 1) {
     QCCL_ASSIGN(const bool decided, has_outcome(keys, generation, deadline));
     if (decided) return false;
   }
-  QCCL_TRY(keys.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
-  // set() has no answer; the answer to this add() shows that the set has arrived, so that the store may end now.
-  QCCL_TRY(keys.add(generation_key(generation, "closed"), 0));
+  QCCL_TRY(keys.set(key("G/outcome", generation), encode_outcome(outcome)));
+  QCCL_TRY(keys.await_arrival(key("G/closed", generation)));
   return true;
 }
 
@@ -56,12 +51,12 @@ class Attempt {
       : keys_(keys), self_(self), limit_(limit), token_(token) {}
 
   AttemptResult lead() {
-    QCCL_ASSIGN(const auto generation, keys_.add("generation", 1));
+    QCCL_ASSIGN(const auto generation, keys_.add(key("generation"), 1));
     generation_ = static_cast<std::uint64_t>(generation);
     if (generation_ > 1) {
       QCCL_TRY(close(generation_ - 1, {.kind = GenerationResult::Kind::superseded, .reason = self_.process}));
     }
-    QCCL_TRY(keys_.set(key("open"), self_.process));
+    QCCL_TRY(keys_.set(key("G/open", generation_), self_.process));
 
     GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = os::random_nonce()};
     outcome.records.push_back(encode_record(own_record()));
@@ -76,8 +71,8 @@ class Attempt {
 
   AttemptResult join() {
     QCCL_TRY(find_generation());
-    const ClaimRequest request{key("claim", self_.rank), key("card", self_.rank), encode_record(own_record()),
-                               key("outcome"), will()};
+    const ClaimRequest request{key("G/claim/R", generation_, self_.rank), key("G/card/R", generation_, self_.rank),
+                               encode_record(own_record()), key("G/outcome", generation_), will()};
     QCCL_ASSIGN(auto claim, keys_.claim(request, limit_.deadline));
     if (claim.count > 1) {
       QCCL_TRY(claim_again(request));
@@ -89,8 +84,6 @@ class Attempt {
   }
 
  private:
-  std::string key(const char* name) const { return generation_key(generation_, name); }
-  std::string key(const char* name, int rank) const { return fmt::format("{}/{}/{}", generation_, name, rank); }
   Record own_record() const {
     Record record{static_cast<std::uint32_t>(self_.world), token_, self_.process, self_.card};
     record.seal = self_.seal.make(generation_, self_.rank, record);
@@ -101,7 +94,8 @@ class Attempt {
   Result<std::string> await_record(int rank) {
     const Nanoseconds look_every = keys_.knows_wills() ? kLookForClosedEvery : kLookRarely;
     for (;;) {
-      QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(look_every))));
+      QCCL_ASSIGN(auto value,
+                  keys_.get(key("G/card/R", generation_, rank), std::min(limit_.deadline, within(look_every))));
       if (value) {
         QCCL_ASSIGN(const auto record, decode_record(*value));
         const Status sealed = self_.seal.check(generation_, rank, record);
@@ -119,7 +113,7 @@ class Attempt {
   }
 
   Result<bool> is_closed() {
-    QCCL_ASSIGN(const auto closers, keys_.add(key("closed"), 0));
+    QCCL_ASSIGN(const auto closers, keys_.add(key("G/closed", generation_), 0));
     if (closers == 0) return false;
     return has_outcome(keys_, generation_, within(kShortWait));
   }
@@ -129,12 +123,14 @@ class Attempt {
     const std::string reason =
         fmt::format("rank {} ({}) ended before all ranks were connected", self_.rank, self_.process);
     const std::string outcome = encode_outcome(failed_generation(ErrorKind::aborted, reason));
-    return {{key("failure"), reason}, {key("outcome"), outcome}, {key("closed"), "1"}};
+    return {{key("G/failure", generation_), reason},
+            {key("G/outcome", generation_), outcome},
+            {key("G/closed", generation_), "1"}};
   }
 
   // For rank 0, which expected to close the generation itself.
   Failure closed_by_another() {
-    QCCL_ASSIGN(const auto value, keys_.get(key("outcome"), within(kShortWait)));
+    QCCL_ASSIGN(const auto value, keys_.get(key("G/outcome", generation_), within(kShortWait)));
     QCCL_ASSIGN(const auto outcome, decode_outcome(value.value_or("")));
     if (outcome.kind == GenerationResult::Kind::failed)
       return Failure(outcome.error, quote_store(outcome.reason, self_.location));
@@ -144,7 +140,7 @@ class Attempt {
   // For the other ranks: the newest generation if it is open, else the next.
   Status find_generation() {
     // Most jobs have one generation: whether it is closed is asked along with its number.
-    QCCL_ASSIGN(const auto counters, keys_.counters({"generation", generation_key(kFirstGeneration, "closed")}));
+    QCCL_ASSIGN(const auto counters, keys_.counters({key("generation"), key("G/closed", kFirstGeneration)}));
     generation_ = static_cast<std::uint64_t>(counters[0]);
     if (generation_ > 0) {
       const bool is_open = generation_ == kFirstGeneration && counters[1] == 0;
@@ -152,7 +148,7 @@ class Attempt {
       if (!closed) return {};
     }
     ++generation_;
-    QCCL_ASSIGN(const auto open, keys_.get(key("open"), limit_.deadline));
+    QCCL_ASSIGN(const auto open, keys_.get(key("G/open", generation_), limit_.deadline));
     if (open) return {};
     return failure_about(ErrorKind::deadline_exceeded, 0,
                          fmt::format("rank 0 did not appear within {} {}: check that it runs, with the same job name",
@@ -214,7 +210,7 @@ class Attempt {
   Failure give_up_waiting() {
     std::vector<int> missing;
     for (int rank = 1; rank < self_.world; ++rank) {
-      QCCL_ASSIGN(const auto card, keys_.get(key("card", rank), TimePoint{}));
+      QCCL_ASSIGN(const auto card, keys_.get(key("G/card/R", generation_, rank), TimePoint{}));
       if (!card) missing.push_back(rank);
     }
     if (missing.empty()) {
@@ -230,7 +226,7 @@ class Attempt {
 
   // A rank with another key looks like one that never came.
   std::string refused_text() {
-    auto refused = keys_.get(kRefusals, TimePoint{});
+    auto refused = keys_.get(key("refused"), TimePoint{});
     if (!refused || !*refused) return "";
     return fmt::format(
         "; the store refused a connection from {}: give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY "
@@ -278,11 +274,11 @@ std::string quote_store(const std::string& text, const std::string& location) {
 }
 
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure) {
-  static_cast<void>(keys.set(generation_key(generation, "failure"), failure.message.substr(0, kMaxReasonBytes)));
+  static_cast<void>(keys.set(key("G/failure", generation), failure.message.substr(0, kMaxReasonBytes)));
 }
 
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation) {
-  return keys.get(generation_key(generation, "failure"), TimePoint{});
+  return keys.get(key("G/failure", generation), TimePoint{});
 }
 
 Failure named(int rank, int world, ErrorInfo info) {
@@ -313,10 +309,6 @@ std::string own_process_text() {
   const std::string host = os::host_name();
   return fmt::format("process {} on {}", os::process_id(), host.empty() ? "a host without a name" : host)
       .substr(0, kMaxProcessBytes);
-}
-
-std::string seconds_text(Nanoseconds duration) {
-  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
 
 }  // namespace qccl::bootstrap

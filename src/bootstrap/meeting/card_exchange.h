@@ -1,19 +1,7 @@
 // The ranks of a job meet through a Store: each leaves a card (how to reach it), and all get all cards.
 //
 // A store may outlive an attempt to start a job, and hold keys of earlier attempts. So every attempt is a generation
-// with keys of its own, opened by rank 0:
-//
-// | key        | written by            | meaning                                                       |
-// |------------|-----------------------|---------------------------------------------------------------|
-// | generation | add, by rank 0        | number of the newest generation, from 1                       |
-// | G/open     | rank 0                | generation G has begun                                        |
-// | G/claim/R  | add, by rank R        | number of processes that took rank R: more than one is wrong  |
-// | G/card/R   | rank R                | its record: world size, token, its process, its card          |
-// | G/closed   | add                   | the rank that makes it 1 writes the outcome                   |
-// | G/outcome  | the rank that closed  | all cards; or the failure; or "superseded"; no rank joins G   |
-// |            |                       | after it                                                      |
-// | G/failure  | any rank              | a failure after the outcome                                   |
-// | refused    | rank 0's own store    | whom it has refused for its key, for messages                 |
+// with keys of its own (protocol/keys.h), opened by rank 0.
 //
 // Rank 0 closes the previous generation when it opens one, waits for all cards and writes them as one value. The others
 // join the newest generation if it is open, else wait for the next, and start again after a superseded one. Every wait
@@ -34,7 +22,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/meeting/card_seal.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/protocol/formats.h"
+#include "bootstrap/protocol/key_space.h"
 
 namespace qccl::bootstrap {
 
@@ -85,7 +74,5 @@ Failure failure_about(ErrorKind kind, int peer, std::string message);
 std::string ranks_text(const std::vector<int>& ascending_ranks);
 // "process 123 on node0".
 std::string own_process_text();
-// "5.0 s".
-std::string seconds_text(Nanoseconds duration);
 
 }  // namespace qccl::bootstrap

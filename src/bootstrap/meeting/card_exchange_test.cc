@@ -6,7 +6,8 @@
 
 #include <future>
 
-#include "bootstrap/meeting/job_rules.h"
+#include "base/text.h"
+#include "bootstrap/protocol/key_rules.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
@@ -229,7 +230,7 @@ TEST_F(CardExchange, starts_again_when_the_store_is_replaced) {
 struct CardExchangeAtJobStore : testing::Test {
   static constexpr int kWorld = 3;
   std::unique_ptr<TcpStoreServer> server =
-      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, kWorld)).take_or_throw();
+      TcpStoreServer::start("127.0.0.1", 0, std::make_shared<JobRules>("job", 0, kWorld)).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(60), &kClock};
   TcpStore rank_0{options, server->take_own_client()};
   TcpStore rank_1{options}, rank_2{options}, other{options};

@@ -5,14 +5,14 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/fields.h"
 #include "base/text.h"
-#include "bootstrap/store/store_protocol.h"
 
 namespace qccl::bootstrap {
 
 std::string CardSeal::make(std::uint64_t generation, int rank, const Record& record) const {
   if (key_ == nullptr) return "";
-  ByteWriter writer;
+  FieldWriter writer;
   writer.integer(generation);
   writer.integer(static_cast<std::uint32_t>(rank));
   writer.integer(record.world);

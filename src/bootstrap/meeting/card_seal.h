@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/protocol/formats.h"
 #include "secure/key.h"
 
 namespace qccl::bootstrap {

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 
+#include "base/fields.h"
 #include "base/text.h"
-#include "bootstrap/store/store_protocol.h"
+#include "bootstrap/protocol/formats.h"
 #include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 namespace {
-
-constexpr std::size_t kMaxTextBytes = 80;  // an IPv6 address has 45, a boot id with a namespace 52
 
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -59,21 +58,21 @@ void visit(auto& fields, auto& card) {
   fields.template integer<std::uint8_t>(card.encrypts);
   fields.integer(card.first_cpu);
   fields.integer(card.port);
-  fields.string(card.boot_id, kMaxTextBytes);
-  fields.string(card.unix_name, kMaxTextBytes);
-  fields.strings(card.addresses, kMaxCardAddresses, kMaxTextBytes);
+  fields.string(card.boot_id, kMaxAddressBytes);
+  fields.string(card.unix_name, kMaxAddressBytes);
+  fields.strings(card.addresses, kMaxCardAddresses, kMaxAddressBytes);
 }
 
 }  // namespace
 
 std::string encode_card(const AddressCard& card) {
-  ByteWriter writer;
+  FieldWriter writer;
   visit(writer, card);
   return writer.take();
 }
 
 Result<AddressCard> decode_card(std::string_view bytes) {
-  ByteReader reader(bytes);
+  FieldReader reader(bytes);
   AddressCard card;
   visit(reader, card);
   const auto is_printable = [](const std::string& text) { return printable(text) == text; };

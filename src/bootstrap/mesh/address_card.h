@@ -14,8 +14,6 @@
 
 namespace qccl::bootstrap {
 
-inline constexpr std::size_t kMaxCardAddresses = 8;
-
 struct AddressCard {
   std::uint32_t wire_version = wire::kWireVersion;
   TransportChoice transport = TransportChoice::automatic;

@@ -27,11 +27,11 @@ std::string location_of(const DialTarget& target, SocketKind kind, std::size_t a
                                    : os::address_text(target.addresses[address], target.port);
 }
 
-std::uint64_t index_of(const DialTarget& target) {
+std::uint64_t dial_index(const DialTarget& target) {
   return static_cast<std::uint64_t>(target.rank) * wire::kMaxConnections + target.index;
 }
 
-std::uint64_t token_of(const DialTarget& target) { return socket_token(SocketOwner::dialler, index_of(target)); }
+std::uint64_t token_of(const DialTarget& target) { return socket_token(SocketOwner::dialler, dial_index(target)); }
 
 }  // namespace
 
@@ -144,7 +144,7 @@ void Acceptor::expire() {
 }
 
 void Dialler::add(DialTarget target) {
-  Dial& dial = dials_[index_of(target)];
+  Dial& dial = dials_[dial_index(target)];
   dial.kind = target.unix_name.empty() ? SocketKind::tcp : SocketKind::local;
   dial.delay = kFirstDelay;
   dial.due = clock_.now();
@@ -224,7 +224,7 @@ Status Dialler::advance(Dial& dial) {
   dial.handshake.reset();
   if (dial.kind == SocketKind::tcp || dial.target.local_only) {
     if (dial.target.index == 0) dial_others(dial, peers_.back().count);
-    dials_.erase(index_of(dial.target));
+    dials_.erase(dial_index(dial.target));
     return {};
   }
   dial.kind = SocketKind::tcp;

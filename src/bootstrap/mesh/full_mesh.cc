@@ -11,6 +11,7 @@
 
 #include "base/digest/digest.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/connectors.h"

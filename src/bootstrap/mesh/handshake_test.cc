@@ -15,12 +15,6 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr std::uint64_t kJob = 42;
-
-wire::Hello hello_of(std::uint32_t rank, std::uint32_t target = 0) {
-  return {.rank = rank, .target = target, .world = 4, .job = kJob};
-}
-
 // False if the socket did not take it at once. A new socket always does.
 bool send_hello(const os::Fd& socket, const wire::Hello& hello) {
   std::array<std::byte, wire::kHelloBytes> bytes;
@@ -225,7 +219,7 @@ TEST_F(HandshakeTest, a_silent_stranger_is_dropped_at_its_time_limit) {
 
 TEST_F(HandshakeTest, hellos_that_do_not_belong_here_are_dropped) {
   auto other_job = hello_of(3, 1), other_world = hello_of(3, 1), other_version = hello_of(3, 1);
-  other_job.job = kJob + 1;
+  other_job.job = kTestJob + 1;
   other_world.world = 5;
   other_version.version = wire::kWireVersion + 1;
   for (const auto& hello :

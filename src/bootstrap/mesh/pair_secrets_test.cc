@@ -15,12 +15,6 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr std::uint64_t kJob = 42;
-
-wire::Hello hello_of(std::uint32_t rank, std::uint32_t target = 0) {
-  return {.rank = rank, .target = target, .world = 4, .job = kJob};
-}
-
 secure::Protection protection(std::string key = "sixteen bytes, or more", bool encrypts = true) {
   return {std::make_shared<secure::Key>(secure::key_of(std::move(key))), encrypts};
 }
@@ -42,7 +36,7 @@ TEST(PairIdentity, has_only_one_spelling) {
 
 TEST(PairSecrets, differ_by_job_attempt_ranks_direction_and_connection) {
   const PairSecrets own(protection(), "job/0/1/99");
-  const PairIdentity identity{kJob, 3, 1, 0};
+  const PairIdentity identity{kTestJob, 3, 1, 0};
   const auto secret_of = [](const PairSecrets& secrets, const PairIdentity& of) {
     const secure::Credentials made = secrets.credentials(of);
     return std::vector<std::byte>(made.secret.bytes().begin(), made.secret.bytes().end());
@@ -52,19 +46,24 @@ TEST(PairSecrets, differ_by_job_attempt_ranks_direction_and_connection) {
   for (const char* attempt : {"other/0/1/99", "job/1/1/99", "job/0/2/99", "job/0/1/98"}) {
     EXPECT_NE(secret_of(PairSecrets(protection(), attempt), identity), base) << attempt;
   }
-  for (const PairIdentity& other : std::vector<PairIdentity>{
-           {kJob + 1, 3, 1, 0}, {kJob, 2, 1, 0}, {kJob, 3, 0, 0}, {kJob, 1, 3, 0}, {kJob, 3, 1, 1}}) {
+  for (const PairIdentity& other : std::vector<PairIdentity>{{kTestJob + 1, 3, 1, 0},
+                                                             {kTestJob, 2, 1, 0},
+                                                             {kTestJob, 3, 0, 0},
+                                                             {kTestJob, 1, 3, 0},
+                                                             {kTestJob, 3, 1, 1}}) {
     EXPECT_NE(secret_of(own, other), base) << encode_identity(other);
   }
 }
 
 TEST(PairSecrets, are_found_only_for_higher_ranks_that_dial_this_one_in_this_job) {
   const PairSecrets own(protection(), "job/0/1/99");
-  EXPECT_TRUE(own.find(encode_identity({kJob, 3, 1, 0}), kJob, 1).ok());
-  expect_failure(own.find(encode_identity({kJob + 1, 3, 1, 0}), kJob, 1), ErrorKind::misuse, "another job");
-  expect_failure(own.find(encode_identity({kJob, 3, 2, 0}), kJob, 1), ErrorKind::misuse, "is rank 3 and means rank 2");
-  expect_failure(own.find(encode_identity({kJob, 0, 1, 0}), kJob, 1), ErrorKind::misuse, "is rank 0 and means rank 1");
-  expect_failure(own.find("anything", kJob, 1), ErrorKind::corrupt_data, "no rank's identity");
+  EXPECT_TRUE(own.find(encode_identity({kTestJob, 3, 1, 0}), kTestJob, 1).ok());
+  expect_failure(own.find(encode_identity({kTestJob + 1, 3, 1, 0}), kTestJob, 1), ErrorKind::misuse, "another job");
+  expect_failure(own.find(encode_identity({kTestJob, 3, 2, 0}), kTestJob, 1), ErrorKind::misuse,
+                 "is rank 3 and means rank 2");
+  expect_failure(own.find(encode_identity({kTestJob, 0, 1, 0}), kTestJob, 1), ErrorKind::misuse,
+                 "is rank 0 and means rank 1");
+  expect_failure(own.find("anything", kTestJob, 1), ErrorKind::corrupt_data, "no rank's identity");
 }
 
 // Rank 1 of a job with a key listens.
@@ -89,7 +88,7 @@ class Keyed : public testing::Test {
   }
 
   // Rank 3 dials with these secrets. True if both ends are connected.
-  bool connects(const PairSecrets* of_dialler, std::uint64_t job = kJob) {
+  bool connects(const PairSecrets* of_dialler, std::uint64_t job = kTestJob) {
     wire::Hello own = hello_of(3);
     own.job = job;
     Dialler dialler(poller, time, own, {}, of_dialler);
@@ -145,21 +144,21 @@ TEST_F(Keyed, another_key_attempt_or_job_is_refused_with_the_reason_and_the_rank
     EXPECT_FALSE(connects(wrong));
     EXPECT_NE(reason.find("it refused this rank's key"), std::string::npos) << reason;
   }
-  EXPECT_FALSE(connects(&secrets, kJob + 1));
+  EXPECT_FALSE(connects(&secrets, kTestJob + 1));
   EXPECT_NE(reason.find("it refused this rank's key"), std::string::npos) << reason;
   EXPECT_FALSE(connects(nullptr));
   EXPECT_TRUE(connects(&secrets));
 }
 
 TEST_F(Keyed, a_rank_cannot_pose_as_another) {
-  EXPECT_FALSE(joins_as({kJob, 2, 1, 0}, hello_of(3, 1)));
+  EXPECT_FALSE(joins_as({kTestJob, 2, 1, 0}, hello_of(3, 1)));
   wire::Hello further = hello_of(3, 1);
   further.wanted_connections = 2;
   further.connection = 1;
-  EXPECT_FALSE(joins_as({kJob, 3, 1, 0}, further));
-  EXPECT_FALSE(joins_as({kJob, 3, 2, 0}, hello_of(3, 1)));
+  EXPECT_FALSE(joins_as({kTestJob, 3, 1, 0}, further));
+  EXPECT_FALSE(joins_as({kTestJob, 3, 2, 0}, hello_of(3, 1)));
   EXPECT_TRUE(accepted.empty());
-  EXPECT_TRUE(joins_as({kJob, 3, 1, 0}, hello_of(3, 1)));
+  EXPECT_TRUE(joins_as({kTestJob, 3, 1, 0}, hello_of(3, 1)));
 }
 
 // A stranger that begins a handshake and never goes on.

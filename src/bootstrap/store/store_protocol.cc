@@ -1,5 +1,7 @@
 #include "bootstrap/store/store_protocol.h"
 
+#include "base/fields.h"
+
 namespace qccl::bootstrap {
 namespace {
 
@@ -34,14 +36,14 @@ bool visit(auto& fields, auto& request) {
 std::string wire_key(const std::string& key) { return "/" + key; }
 
 std::string encode_request(const StoreRequest& request) {
-  ByteWriter writer;
+  FieldWriter writer;
   writer.integer(request.query);
   visit(writer, request);
   return writer.take();
 }
 
 Result<ParsedRequest> parse_request(std::string_view source) {
-  ByteReader reader(source);
+  FieldReader reader(source);
   ParsedRequest parsed;
   reader.integer(parsed.request.query);
   if (reader.incomplete()) return ParsedRequest();

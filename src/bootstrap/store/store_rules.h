@@ -35,15 +35,15 @@ class StoreRules {
   virtual bool may_set(Client client, std::string_view key, std::string_view value) const = 0;
   // Whether a will may contain it. When the will is executed, may_set() decides.
   virtual bool may_leave(std::string_view key, std::string_view value) const = 0;
-  // Whether a value that the own client sets is worth keeping.
-  virtual bool is_of_use(std::string_view /*key*/) const { return true; }
-
   // A client has done so: what it may do next may depend on it. set: the first value of the key; later ones are ignored
   // without a call.
   virtual void has_added(Client /*client*/, std::string_view /*key*/, std::int64_t /*sum*/) {}
   virtual void has_set(Client /*client*/, std::string_view /*key*/, StoreState& /*state*/) {}
   // Allocates nothing.
   virtual void has_ended(Client /*client*/, StoreState& /*state*/) {}
+
+  // The server's turn: what the rules themselves write. It is called again if std::bad_alloc interrupts it.
+  virtual void take_turn(StoreState& /*state*/) {}
 
   // Whether a client that has stored something stops being a stranger.
   virtual bool trusts_writers() const { return true; }

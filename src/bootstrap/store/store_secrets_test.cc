@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bootstrap/meeting/card_exchange.h"
-#include "bootstrap/meeting/job_rules.h"
+#include "bootstrap/protocol/key_rules.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
@@ -84,7 +84,7 @@ TEST_F(KeyedStore, refuses_another_key_job_or_none_at_once_and_says_why) {
 }
 
 TEST_F(KeyedStore, rank_0_says_whom_the_store_refused_when_it_has_waited_in_vain) {
-  server = TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2), secrets_of()).take_or_throw();
+  server = TcpStoreServer::start("127.0.0.1", 0, std::make_shared<JobRules>("job", 0, 2), secrets_of()).take_or_throw();
   for (StoreSecrets wrong : {secrets_of("sixteen other bytes"), StoreSecrets(), StoreSecrets()}) {
     TcpStore stranger = client(std::move(wrong));
     EXPECT_FALSE(caught([&] { stranger.set("n", "1"); }).ok());
@@ -107,7 +107,8 @@ TEST_F(KeyedStore, a_rank_with_a_key_says_so_where_the_store_has_none) {
 
 TEST_F(KeyedStore, drops_who_has_not_shown_the_key_when_the_time_is_up_but_no_rank) {
   server =
-      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 4), secrets_of(), milliseconds(500)).take_or_throw();
+      TcpStoreServer::start("127.0.0.1", 0, std::make_shared<JobRules>("job", 0, 4), secrets_of(), milliseconds(500))
+          .take_or_throw();
   TcpStore rank = client(secrets_of());
   EXPECT_EQ(rank.counters({"n"}), std::vector<std::int64_t>{0});
   const std::string beginning = "\x16\x03\x01\x02";

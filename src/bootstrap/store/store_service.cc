@@ -136,34 +136,8 @@ bool AnswerQueue::send(secure::Stream& stream) {
   return true;
 }
 
-StoreClient& StoreClients::add_own(Id id, os::Fd socket) {
-  StoreClient& client = clients_[id];
-  client.id = id;
-  client.stream = std::move(socket);
-  client.standing = StoreClient::Standing::own;
-  return client;
-}
-
-StoreClient& StoreClients::add_stranger(Id id, os::Fd socket, std::string address, TimePoint now) {
-  StoreClient& client = clients_[id];
-  client.id = id;
-  client.stream = std::move(socket);
-  client.address = std::move(address);
-  strangers_.add(id, client.address, now);
-  return client;
-}
-
-StoreClient* StoreClients::find(Id id) {
-  const auto found = clients_.find(id);
-  return found == clients_.end() ? nullptr : &found->second;
-}
-
-void StoreClients::erase(Id id) {
-  strangers_.forget(id);
-  clients_.erase(id);
-}
-
-void StoreClients::make_member(StoreClient& client) {
+// The client stops being a stranger.
+void StoreService::make_member(StoreClient& client) {
   if (client.standing != StoreClient::Standing::stranger) return;
   strangers_.forget(client.id);
   client.standing = StoreClient::Standing::member;
@@ -198,7 +172,7 @@ Result<bool> StoreService::authenticate(StoreClient& client) {
   }
   QCCL_ASSIGN(const bool is_done, client.stream.tls()->shake_hands());
   client.needs_key = !is_done;
-  if (is_done) clients_.make_member(client);
+  if (is_done) make_member(client);
   return is_done;
 }
 
@@ -302,10 +276,8 @@ bool StoreService::set(StoreClient& client, StoreRequest& request) {
   if (is_limited(client)) {
     if (!rules_->may_set(client.id, key, request.value)) return false;
     if (state_.has(key)) return true;
-  } else if (rules_ != nullptr && !rules_->is_of_use(key)) {
-    return true;
   }
-  if (rules_ == nullptr || rules_->trusts_writers()) clients_.make_member(client);
+  if (rules_ == nullptr || rules_->trusts_writers()) make_member(client);
   if (!state_.set(key, std::move(request.value)).ok()) return false;
   if (is_limited(client)) rules_->has_set(client.id, key, state_);
   return true;

@@ -100,38 +100,12 @@ struct StoreClient {
   AnswerQueue answers;
 };
 
-class StoreClients {
- public:
-  using Id = StoreClient::Id;
-
-  StoreClients(std::size_t max_strangers, Nanoseconds stranger_limit)
-      : strangers_(stranger_limit), max_strangers_(max_strangers) {}
-
-  // Both: if std::bad_alloc interrupts it, erase the id.
-  StoreClient& add_own(Id id, os::Fd socket);
-  StoreClient& add_stranger(Id id, os::Fd socket, std::string address, TimePoint now);
-  StoreClient* find(Id id);
-  void erase(Id id);  // does nothing if there is no such client; allocates nothing
-  void clear() { clients_.clear(); }
-  bool empty() const { return clients_.empty(); }
-
-  // The client stops being a stranger.
-  void make_member(StoreClient& client);
-  Strangers& strangers() { return strangers_; }
-  bool has_too_many_strangers() const { return strangers_.count() > max_strangers_; }
-
- private:
-  std::map<Id, StoreClient> clients_;
-  Strangers strangers_;
-  const std::size_t max_strangers_;
-};
-
 // Reads the clients' requests, checks them against the rules and answers them from the contents.
 class StoreService {
  public:
   // Without `rules` every client may write every key, repeatedly. All of them outlive this.
-  StoreService(StoreClients& clients, StoreState& state, StoreRules* rules, const StoreSecrets& secrets)
-      : clients_(clients), state_(state), rules_(rules), secrets_(secrets) {}
+  StoreService(Strangers& strangers, StoreState& state, StoreRules* rules, const StoreSecrets& secrets)
+      : strangers_(strangers), state_(state), rules_(rules), secrets_(secrets) {}
 
   // Sends, reads and answers as much as possible now; reads nothing while an answer waits to be taken. False if the
   // connection is lost or the client broke the protocol. A wait without an answer is recorded in the state, by client.
@@ -152,6 +126,7 @@ class StoreService {
   static constexpr std::size_t kMostRefusals = 8;  // that are told
 
   bool is_limited(const StoreClient& client) const { return rules_ && client.standing != StoreClient::Standing::own; }
+  void make_member(StoreClient& client);
   Result<bool> authenticate(StoreClient& client);
   void refuse(StoreClient& client, const ErrorInfo& why);
   bool read(StoreClient& client);
@@ -162,7 +137,7 @@ class StoreService {
   bool add(StoreClient& client, const StoreRequest& request);
   void wait(StoreClient& client, StoreRequest& request);
 
-  StoreClients& clients_;
+  Strangers& strangers_;
   StoreState& state_;
   StoreRules* const rules_;
   const StoreSecrets& secrets_;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/meeting/card_exchange.h"
+#include "base/text.h"
 #include "os/net/socket.h"
 #include "os/process.h"
 
@@ -59,7 +59,7 @@ Failure keys_differ(const TcpStoreOptions& options, const std::string& what) {
 
 // TLS's handshake, if the store has a key.
 Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, TimePoint deadline) {
-  if (!options.secrets.has_key() || !options.socket.empty() || options.dial) return {};
+  if (!options.secrets.has_key() || !options.socket.empty()) return {};
   QCCL_ASSIGN(auto tls, secure::Tls::client(stream.get(), options.secrets.credentials(options.rank)));
   stream.set_tls(std::move(tls));
   const Status done = stream.shake_hands(deadline, *options.clock);
@@ -115,7 +115,6 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
 
 // Retries until the deadline while nothing listens: rank 0 may start later.
 Result<os::Fd> TcpStore::dial() const {
-  if (options_.dial) return options_.dial();
   const Clock& clock = *options_.clock;
   if (options_.socket.empty()) {
     const auto connect = options_.retries ? os::connect_tcp : os::connect_tcp_once;

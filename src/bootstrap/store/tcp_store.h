@@ -9,14 +9,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/meeting/pipelined_store.h"
+#include "bootstrap/store/pipelined_store.h"
 #include "bootstrap/store/store_protocol.h"
 #include "bootstrap/store/store_secrets.h"
 #include "os/fd.h"
@@ -35,7 +34,6 @@ struct TcpStoreOptions {
   TimePoint connect_by = kForever;                // for its first connection alone
   bool retries = true;                            // a connection that is refused or lost before the store has answered
   Nanoseconds answer_limit = Nanoseconds::max();  // a store that takes longer to answer is lost
-  std::function<Result<os::Fd>()> dial = {};      // in place of the address, without TLS: this process's own server
 };
 
 class TcpStore final : public PipelinedStore {

@@ -1,7 +1,7 @@
 #include "bootstrap/store/tcp_store_server.h"
 
 #include <algorithm>
-#include <mutex>
+#include <atomic>
 #include <new>
 #include <optional>
 #include <vector>
@@ -29,50 +29,9 @@ std::size_t most_strangers(const StoreRules* rules) {
   return static_cast<std::size_t>(world + std::clamp(share, kFewestStrangers, most));
 }
 
-// What other threads ask of the server's. Thread-safe.
-class Inbox {
- public:
-  explicit Inbox(os::Poller& poller) : poller_(poller) {}
-
-  void stop(Nanoseconds linger) {
-    {
-      const std::lock_guard lock(mutex_);
-      linger_ = linger;
-    }
-    poller_.wake();
-  }
-  void add(os::Fd own) {
-    {
-      const std::lock_guard lock(mutex_);
-      own_.push_back(std::move(own));
-    }
-    poller_.wake();
-  }
-
-  // How long to serve on; empty: it need not stop.
-  std::optional<Nanoseconds> linger() const {
-    const std::lock_guard lock(mutex_);
-    return linger_;
-  }
-  // A new client of this process; invalid if there is none.
-  os::Fd take_own() {
-    const std::lock_guard lock(mutex_);
-    if (own_.empty()) return {};
-    os::Fd own = std::move(own_.back());
-    own_.pop_back();
-    return own;
-  }
-
- private:
-  os::Poller& poller_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::optional<Nanoseconds> linger_;
-  std::vector<os::Fd> own_;
-};
-
 }  // namespace
 
-// Everything the thread owns. Other threads use only its inbox().
+// Everything the thread owns. Other threads use only wake() and stop().
 class TcpStoreServer::Loop {
  public:
   Loop(os::Poller poller, os::Fd listener, bool is_local, std::shared_ptr<StoreRules> rules, StoreSecrets secrets,
@@ -83,14 +42,19 @@ class TcpStoreServer::Loop {
         rules_(std::move(rules)),
         secrets_(std::move(secrets)),
         state_(rules_ == nullptr ? StoreState::kMaxBytes : rules_->most_bytes()),
-        clients_(most_strangers(rules_.get()), stranger_limit) {}
+        max_strangers_(most_strangers(rules_.get())),
+        strangers_(stranger_limit) {}
 
   // before run()
   Status listen(os::Fd own) {
     QCCL_TRY(poller_.watch(listener_.get(), kListenerToken));
     const Id id = next_id_++;
     QCCL_TRY(poller_.watch(own.get(), id));
-    clients_.add_own(id, std::move(own)).is_introduced = true;
+    StoreClient& client = clients_[id];
+    client.id = id;
+    client.stream = std::move(own);
+    client.standing = StoreClient::Standing::own;
+    client.is_introduced = true;
     QCCL_TRY(state_.set(wire_key(kServesWills), ""));
     return rules_ == nullptr ? Status() : state_.set(wire_key(kServesAwait), "");
   }
@@ -109,42 +73,46 @@ class TcpStoreServer::Loop {
     clients_.clear();  // clients that could not be answered see end of file
   }
 
-  Inbox& inbox() { return inbox_; }
+  void wake() { poller_.wake(); }
+  void stop(Nanoseconds linger) {
+    linger_ = linger;
+    should_stop_ = true;
+    poller_.wake();
+  }
 
  private:
   using Id = StoreClient::Id;  // also the Poller's token
 
   void take_turn() {
-    const TimePoint next = std::min(stop_at_.value_or(kForever), clients_.strangers().next_deadline());
+    const TimePoint next = std::min(stop_at_.value_or(kForever), strangers_.next_deadline());
     for (const auto& event : poller_.wait(std::min(next - clock_.now(), kLongSleep))) {
       if (event.token == kListenerToken) {
         accept_waiting();
-      } else if (StoreClient* client = clients_.find(event.token)) {
-        serve(*client);
+      } else if (const auto found = clients_.find(event.token); found != clients_.end()) {
+        serve(found->second);
       }
     }
-    welcome_own();
+    served_ = kListenerToken;
+    if (rules_ != nullptr) rules_->take_turn(state_);
     while (const auto id = state_.any_released()) end_wait(*id, kReady);
     drop_overdue();
-    const auto linger = inbox_.linger();
-    if (!stop_at_ && linger) {
-      stop_at_ = saturating_add(clock_.now(), *linger);
+    if (!stop_at_ && should_stop_) {
+      stop_at_ = saturating_add(clock_.now(), linger_);
       listener_.reset();
       is_listening_ = false;
       service_.refuse_waits();
     }
     if (!stop_at_) return;
     while (const auto id = state_.any_waiting()) end_wait(*id, kServerEnds);
-    while (const auto id = clients_.strangers().to_displace()) drop(*id);
+    while (const auto id = strangers_.to_displace()) drop(*id);
   }
 
   // A stranger that waits is a rank that has come before rank 0 has begun, for all that this job can tell.
   void drop_overdue() {
-    Strangers& strangers = clients_.strangers();
     const TimePoint now = clock_.now();
-    while (const auto id = strangers.overdue(now)) {
+    while (const auto id = strangers_.overdue(now)) {
       const bool stays = state_.is_waiting(*id) || (rules_ != nullptr && rules_->may_stay(*id));
-      stays ? strangers.extend(*id, now) : drop(*id);
+      stays ? strangers_.extend(*id, now) : drop(*id);
     }
   }
 
@@ -160,7 +128,7 @@ class TcpStoreServer::Loop {
 
   // Out of descriptors: frees a stranger's, or stops accepting until a client leaves.
   bool make_room() {
-    if (const auto stranger = clients_.strangers().to_displace()) {
+    if (const auto stranger = strangers_.to_displace()) {
       drop(*stranger);
       return true;
     }
@@ -175,21 +143,14 @@ class TcpStoreServer::Loop {
     served_ = id;
     if (is_local_ && !is_of_this_user(socket)) return;
     if (!os::set_no_delay(socket) || !poller_.watch(socket.get(), id)) return;
-    std::string address = is_local_ ? "" : os::peer_address(socket);
-    StoreClient& client = clients_.add_stranger(id, std::move(socket), std::move(address), clock_.now());
+    StoreClient& client = clients_[id];
+    client.id = id;
+    client.address = is_local_ ? "" : os::peer_address(socket);
+    client.stream = std::move(socket);
+    strangers_.add(id, client.address, clock_.now());
     client.needs_key = secrets_.has_key();
     serve(client);
-    if (!clients_.has_too_many_strangers()) return;
-    if (const auto stranger = clients_.strangers().to_displace()) drop(*stranger);
-  }
-
-  void welcome_own() {
-    for (os::Fd own = inbox_.take_own(); own.valid(); own = inbox_.take_own()) {
-      const Id id = next_id_++;
-      served_ = id;
-      if (!poller_.watch(own.get(), id)) continue;
-      serve(clients_.add_own(id, std::move(own)));
-    }
+    if (strangers_.count() > max_strangers_) drop(*strangers_.to_displace());
   }
 
   // Logs the first connection of another user, not a thousand of them.
@@ -209,7 +170,7 @@ class TcpStoreServer::Loop {
   // The wait ends once its answer is on its way: if memory runs out before, drop() ends it.
   void end_wait(Id id, std::uint8_t answer) {
     served_ = id;
-    StoreClient& client = *clients_.find(id);
+    StoreClient& client = clients_.at(id);
     const bool is_answered = service_.answer_wait(client, answer);
     if (!is_answered || !client.answers.send(client.stream) || !watch(client)) return drop(id);
     state_.cancel(id);
@@ -223,29 +184,33 @@ class TcpStoreServer::Loop {
 
   // Works even if welcome() was interrupted; does nothing if there is no such client. Needs no memory.
   void drop(Id id) {
-    StoreClient* const client = clients_.find(id);
-    if (client == nullptr) return;
+    const auto client = clients_.find(id);
+    if (client == clients_.end()) return;
     state_.cancel(id);
-    service_.execute_will(*client);
+    service_.execute_will(client->second);
     if (rules_ != nullptr) rules_->has_ended(id, state_);
-    clients_.erase(id);
+    strangers_.forget(id);
+    clients_.erase(client);
     if (!is_listening_ && listener_.valid()) is_listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
   }
 
   os::Poller poller_;
-  Inbox inbox_{poller_};
   os::Fd listener_;
   const bool is_local_;
   const std::shared_ptr<StoreRules> rules_;
   const StoreSecrets secrets_;
   SteadyClock clock_;
   StoreState state_;
-  StoreClients clients_;
-  StoreService service_{clients_, state_, rules_.get(), secrets_};
+  const std::size_t max_strangers_;
+  Strangers strangers_;
+  std::map<Id, StoreClient> clients_;
+  StoreService service_{strangers_, state_, rules_.get(), secrets_};
   Id next_id_ = kListenerToken + 1;
   Id served_ = kListenerToken;  // the client being served in this turn
   bool is_listening_ = true;
   bool warned_of_user_ = false;
+  Nanoseconds linger_{};                  // set before
+  std::atomic<bool> should_stop_{false};  // by another thread: release and acquire, for linger_
   std::optional<TimePoint> stop_at_;
 };
 
@@ -274,11 +239,7 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, s
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port, std::move(own.second)));
 }
 
-Result<os::Fd> TcpStoreServer::connect_own() {
-  QCCL_ASSIGN(auto own, os::socket_pair());
-  loop_->inbox().add(std::move(own.first));
-  return std::move(own.second);
-}
+void TcpStoreServer::wake() { loop_->wake(); }
 
 TcpStoreServer::TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client)
     : loop_(std::move(loop)), port_(port), own_client_(std::move(own_client)) {
@@ -296,7 +257,7 @@ void TcpStoreServer::stop(Nanoseconds linger) {
     return;
   }
   own_client_.reset();
-  loop_->inbox().stop(linger);
+  loop_->stop(linger);
   thread_.join();
 }
 

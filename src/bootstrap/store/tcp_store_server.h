@@ -52,8 +52,8 @@ class TcpStoreServer {
 
   // This process's own connection, already introduced, which no other process can obtain. Call once.
   os::Fd take_own_client() { return std::move(own_client_); }
-  // Another one, not introduced. Thread-safe.
-  Result<os::Fd> connect_own();
+  // For rules that have something to write (StoreRules::take_turn()). Thread-safe.
+  void wake();
 
   // Accepts no more connections, tells clients that wait for a key that it will not come, drops strangers, and serves
   // the others until they leave or `linger` has passed. Then ends. Idempotent.

@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "bootstrap/meeting/job_rules.h"
+#include "bootstrap/protocol/key_rules.h"
 #include "bootstrap/store/store_service.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
@@ -168,7 +168,7 @@ TEST_F(TcpStoreTest, a_client_that_reads_late_gets_every_answer_in_order) {
 // A job's store, which accepts only what its ranks write.
 struct JobStoreTest : testing::Test {
   std::unique_ptr<TcpStoreServer> server =
-      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2)).take_or_throw();
+      TcpStoreServer::start("127.0.0.1", 0, std::make_shared<JobRules>("job", 0, 2)).take_or_throw();
 };
 
 TcpStore own_client_of(TcpStoreServer& server) { return TcpStore(options_at(server.port()), server.take_own_client()); }
@@ -220,16 +220,6 @@ TEST_F(JobStoreTest, a_jobs_store_drops_a_client_whose_will_no_rank_leaves) {
   TcpStore stranger = client_of(*server);
   stranger.leave_will({{"qccl/job/0/generation", "1"}});
   EXPECT_FALSE(caught([&] { stranger.add("qccl/job/0/generation", 0); }).ok());
-}
-
-TEST_F(JobStoreTest, another_own_connection_may_write_what_no_rank_writes) {
-  own_client_of(*server).add("qccl/job/0/generation", 1);
-  TcpStoreOptions options = options_at(server->port());
-  options.dial = [this] { return server->connect_own(); };
-  TcpStore own(options);
-  EXPECT_EQ(own.add("qccl/job/0/generation", 1), 2);
-  own.set("key", "value");
-  EXPECT_EQ(client_of(*server).get("key", seconds(10)), "value");
 }
 
 // Keys that begin with "/k" are gone as soon as they have been set.
@@ -345,7 +335,8 @@ TEST_F(JobStoreTest, a_crowd_evicts_the_oldest_of_its_own_address_and_no_rank) {
 
 TEST(TcpStoreServer, drops_strangers_when_their_time_is_up_but_no_rank_and_none_that_waits) {
   const auto server =
-      TcpStoreServer::start("127.0.0.1", 0, job_rules("job", 0, 2), {}, milliseconds(500)).take_or_throw();
+      TcpStoreServer::start("127.0.0.1", 0, std::make_shared<JobRules>("job", 0, 2), {}, milliseconds(500))
+          .take_or_throw();
   auto rank_1 = client_of(*server);
   rank_1.set("qccl/job/0/1/card/1", card(1));
   RawClient waits(*server), introduced(*server), slow(*server), silent(*server);

@@ -6,35 +6,29 @@
 // block of 1024 takes 5 bytes; random bits take one byte a block more than their own size.
 #include "kernels/lossless/lossless.h"
 
-#include <fmt/format.h>
-
-#include "base/log.h"
 #include "codec/registry.h"
 
 namespace qccl {
 namespace {
 
-class LosslessCodec final : public Codec {
+class LosslessCodec final : public VariableSizeCodec {
  public:
   std::uint32_t bucket_size() const override { return 1; }
   std::size_t max_encoded_bytes(std::size_t elements) const override { return kernels::lossless_max_bytes(elements); }
-  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream&) const override {
-    QCCL_CHECK(target.size() >= max_encoded_bytes(source.size()));
-    return kernels::lossless_encode(source.data(), source.size(), target.data());
-  }
-  Status decode(ConstBytes source, std::span<float> target) const override { return read(source, nullptr, target); }
-  Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override {
-    QCCL_CHECK(addend.size() == target.size());
-    return read(source, addend.data(), target);
+  std::size_t expected_encoded_bytes(std::size_t elements, DataType type) const override {
+    if (type == DataType::bfloat16) return elements * 4 / 3;
+    return type == DataType::float16 ? elements * 12 / 7 : elements * 10 / 3;
   }
   double error_bound(const BlockSummary&) const override { return 0; }
   bool is_exact() const override { return true; }
 
  private:
-  static Status read(ConstBytes source, const float* addend, std::span<float> target) {
-    if (kernels::lossless_decode(source.data(), source.size(), addend, target.data(), target.size())) return {};
-    return Failure(ErrorKind::corrupt_data,
-                   fmt::format("lossless: {} bytes are not {} elements", source.size(), target.size()));
+  std::string description() const override { return "lossless"; }
+  std::size_t write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
+    return kernels::lossless_encode(source.data(), source.size(), target);
+  }
+  bool read(ConstBytes source, const float* addend, std::span<float> target) const override {
+    return kernels::lossless_decode(source.data(), source.size(), addend, target.data(), target.size());
   }
 };
 

@@ -10,7 +10,7 @@ namespace {
 using plan::Step;
 using plan::StepKind;
 
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kLayoutAlignment = 256;
 
 // Together the lanes of a rank hold some 64 slices of each kind.
 constexpr std::uint64_t kMostSlices = 64;
@@ -72,7 +72,7 @@ void DeviceLayout::add_lane(const ExecutablePlan& plan, const plan::Lane& lane) 
   added.begin = bytes_;
   const auto place = [&](std::size_t bytes) {
     const std::size_t at = added.slice_bytes;
-    added.slice_bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    added.slice_bytes += (bytes + kLayoutAlignment - 1) / kLayoutAlignment * kLayoutAlignment;
     return at;
   };
   const std::size_t elements = plan.slice_length(lane.count, 0);

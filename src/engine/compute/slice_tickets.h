@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/log.h"
 #include "engine/staged/device_jobs.h"
 
 namespace qccl::engine {
@@ -23,7 +24,10 @@ class SliceTickets {
     std::ranges::fill(slices_, Slice{});
   }
   // The lane goes on to this slice.
-  void begin_slice(std::uint64_t slice) { slice_ = slice; }
+  void begin_slice(std::uint64_t slice) {
+    QCCL_CHECK(slice >= slice_);
+    slice_ = slice;
+  }
   std::uint64_t slice() const { return slice_; }
 
   // Adds a job of the slice that the lane is at. It follows the slice's jobs that have not ended: it may overwrite what
@@ -32,7 +36,10 @@ class SliceTickets {
   // The slice has a payload, made by its last job; a step sends that.
   void note_payload() { of(slice_).payload = of(slice_).last; }
   void note_unsent() { ++of(slice_).unsent; }
-  void note_sent(std::uint64_t slice) { --of(slice).unsent; }
+  void note_sent(std::uint64_t slice) {
+    QCCL_CHECK(slice <= slice_ && of(slice).unsent > 0);
+    --of(slice).unsent;
+  }
 
   bool has_payload(std::uint64_t slice) const { return jobs_->has_ended(of(slice).payload); }
   // The place of the slice is not used by the one that had it before.

@@ -1,5 +1,7 @@
 #include "engine/progress/driver_token.h"
 
+#include "base/log.h"
+
 namespace qccl::engine {
 
 // Acquire: pairs with release(), so that this holder sees all that earlier holders did.
@@ -32,7 +34,9 @@ bool DriverToken::take_unless(const std::function<bool()>& done, TimePoint deadl
     }
   }
   // The progress thread was not woken while this thread waited.
-  const std::uint32_t left = word_.fetch_sub(kWaiter, std::memory_order_relaxed) - kWaiter;
+  const std::uint32_t waiting = word_.fetch_sub(kWaiter, std::memory_order_relaxed);
+  QCCL_CHECK(waiting >= kWaiter);
+  const std::uint32_t left = waiting - kWaiter;
   if (needs_driving(left)) parked_.notify_one();
   return has_taken;
 }
@@ -46,6 +50,7 @@ bool DriverToken::announce_action() {
 
 void DriverToken::release(bool has_work, TokenUse use) {
   std::uint32_t seen = word_.load(std::memory_order_relaxed);
+  QCCL_CHECK((seen & kTaken) != 0 && (seen & (kSleeping | kWork)) == 0);
   const std::uint32_t left = (use == TokenUse::question ? 0 : kUsed) | (has_work ? kWork : 0);
   // Release: pairs with take_from().
   while (!word_.compare_exchange_weak(seen, (seen & ~kTaken) | left, std::memory_order_release,
@@ -68,6 +73,7 @@ bool DriverToken::take_announcement() {
 
 bool DriverToken::try_sleep(bool in_background) {
   std::uint32_t seen = word_.load(std::memory_order_relaxed);
+  QCCL_CHECK((seen & kTaken) != 0);
   do {
     if ((seen & kAction) != 0 || (in_background && gives_way(seen))) return false;
   } while (!word_.compare_exchange_weak(seen, seen | kSleeping, std::memory_order_relaxed));

@@ -297,13 +297,13 @@ void ProgressDriver::leave() {
   TimePoint start, deadline;
   with_engine([&](Engine& engine) {
     engine.say_goodbye();
-    start = engine.parts().clock.now();
+    start = engine.clock().look();
     deadline = saturating_add(start, engine.leave_patience());
   });
   if (!token_.take_unless([] { return false; }, deadline)) return;
   const Holder holder{*this};
   // The patience shrinks as peers say goodbye.
-  const auto is_over = [&] { return engine_.parts().now - start > engine_.leave_patience(); };
+  const auto is_over = [&] { return engine_.clock().now() - start > engine_.leave_patience(); };
   const auto has_left = [&] { return engine_.has_sent_control() && transport_.flushed(); };
   loop_.drive_until([&] { return has_left() || is_over(); }, deadline);
   transport_.set_close_patience(engine_.leave_patience());

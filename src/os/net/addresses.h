@@ -1,4 +1,4 @@
-// Names and numeric addresses as the system's calls take them. For src/os/net alone.
+// Sockets, names and numeric addresses as the system's calls take them. For src/os/net alone.
 #pragma once
 
 #include <netdb.h>
@@ -11,6 +11,9 @@
 #include "base/result.h"
 
 namespace qccl::os {
+
+inline constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+inline constexpr int kBacklog = 1024;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 

@@ -32,7 +32,6 @@ bool is_refusal(int error) { return error == ECONNREFUSED || error == ECONNRESET
 
 // Connected, or on the way; invalid and errno if it failed at once.
 Fd begin_connect(const addrinfo& address) {
-  constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
   Fd fd(::socket(address.ai_family, kStream, 0));
   if (!fd.valid() || ::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
   if (errno == EINPROGRESS || errno == EINTR) return fd;

@@ -22,9 +22,6 @@
 namespace qccl::os {
 namespace {
 
-constexpr int kBacklog = 1024;
-constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-
 // A dual-stack socket if the kernel has IPv6; turning V6ONLY off makes it both.
 int open_listener(const addrinfo& address, bool both_families) {
   const int fd = ::socket(address.ai_family, kStream, 0);

@@ -1,5 +1,3 @@
-#include "os/net/socket.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -13,11 +11,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "os/net/addresses.h"
+#include "os/net/socket.h"
+
 namespace qccl::os {
 namespace {
-
-constexpr int kBacklog = 1024;
-constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 // A socket that `attach`, which is bind() or connect(), has given an abstract name: one with a leading zero byte.
 Result<Fd> open_abstract(const std::string& name, const std::string& what,

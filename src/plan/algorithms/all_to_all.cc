@@ -57,6 +57,7 @@ void build_all_to_all(Builder& builder, bool one_at_a_time) {
 
 extern const AlgorithmEntry kPairwise = {
     .algorithm = Algorithm::pairwise,
+    .name = "pairwise",
     .collectives = kCollectives,
     .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
 };

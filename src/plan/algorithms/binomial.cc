@@ -119,6 +119,7 @@ constexpr CollectiveBuilder kCollectives[] = {
 
 extern const AlgorithmEntry kBinomial = {
     .algorithm = Algorithm::binomial,
+    .name = "binomial",
     .collectives = kCollectives,
     .critical_path =
         [](const PathFinder& paths) {

@@ -296,6 +296,7 @@ CriticalPath longest_path(const PathFinder& paths) {
 
 extern const AlgorithmEntry kHierarchical = {
     .algorithm = Algorithm::hierarchical,
+    .name = "hierarchical",
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = shared_chunks,

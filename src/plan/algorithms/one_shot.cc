@@ -70,6 +70,7 @@ constexpr CollectiveBuilder kCollectives[] = {
 
 extern const AlgorithmEntry kOneShot = {
     .algorithm = Algorithm::one_shot,
+    .name = "one_shot",
     .collectives = kCollectives,
     .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
     .chunk_count = lanes_of_all_reduce,

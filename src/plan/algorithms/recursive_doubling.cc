@@ -87,6 +87,7 @@ CriticalPath longest_path(const PathFinder& paths) {
 
 extern const AlgorithmEntry kRecursiveDoubling = {
     .algorithm = Algorithm::recursive_doubling,
+    .name = "recursive_doubling",
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = lanes_of_all_reduce,

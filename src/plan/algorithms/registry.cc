@@ -7,12 +7,13 @@
 
 namespace qccl::plan {
 
-extern const AlgorithmEntry kOneShot, kSra, kRing, kTree, kRecursiveDoubling, kBinomial, kPairwise, kHierarchical;
+extern const AlgorithmEntry kOneShot, kSra, kRing, kTree, kRecursiveDoubling, kBinomial, kPairwise, kHierarchical,
+    kExchange;
 
 namespace {
 
-constexpr const AlgorithmEntry* kAlgorithms[] = {&kOneShot,           &kSra,      &kRing,     &kTree,
-                                                 &kRecursiveDoubling, &kBinomial, &kPairwise, &kHierarchical};
+constexpr const AlgorithmEntry* kAlgorithms[] = {&kOneShot,  &kSra,      &kRing,         &kTree,    &kRecursiveDoubling,
+                                                 &kBinomial, &kPairwise, &kHierarchical, &kExchange};
 
 }  // namespace
 
@@ -56,41 +57,31 @@ int chunk_count(const Request& request) {
   return entry.chunk_count == nullptr ? 1 : entry.chunk_count(request);
 }
 
-CriticalPath PathFinder::deepest(const std::function<int(int rank)>& parent) const {
-  CriticalPath longest;
-  for (int rank = 0; rank < request.world; ++rank) {
-    CriticalPath path;
-    for (int at = rank, above = parent(at); above >= 0; at = above, above = parent(at)) path = path + hop(at, above);
-    longest = longer(longest, path);
-  }
-  return longest;
-}
-
-CriticalPath PathFinder::hop_inside(const Hosts& groups) const {
-  CriticalPath longest;
-  for (int group = 0; group < groups.count(); ++group) {
-    for (const int rank : groups.others(group, groups.members(group).front())) {
-      longest = longer(longest, hop(groups.members(group).front(), rank));
-    }
-  }
-  return longest;
-}
-
-CriticalPath PathFinder::hop_from(int rank, int except) const {
-  const auto others_outside = [&](const Hosts& groups) {
-    const int own = groups.host_of(rank);
-    return request.world - groups.size_of(own) - (groups.host_of(except) == own ? 0 : 1);
-  };
-  const bool has_sites = places.sites.count() > 1;
-  if (has_sites && others_outside(places.sites) > 0) return {.wire_hops = 1};
-  const int elsewhere = others_outside(places.hosts);
-  if (elsewhere > 0) return has_sites ? CriticalPath{.near_hops = 1} : CriticalPath{.wire_hops = 1};
-  return {.local_hops = request.world > 2 ? 1 : 0};
-}
-
-CriticalPath critical_path(const Request& request, const Places& places, const HopCosts& costs) {
-  if (request.world == 1) return {};
-  return entry_of(built_for(request.algorithm, request.compressed)).critical_path({request, places, costs});
-}
-
 }  // namespace qccl::plan
+
+namespace qccl {
+
+std::string_view to_string(Algorithm algorithm) {
+  if (algorithm == Algorithm::automatic) return "auto";
+  for (const plan::AlgorithmEntry* entry : plan::algorithm_list()) {
+    if (entry->algorithm == algorithm) return entry->name;
+  }
+  return "unknown";
+}
+
+std::vector<Algorithm> every_algorithm() {
+  std::vector<Algorithm> all;
+  for (const plan::AlgorithmEntry* entry : plan::algorithm_list()) all.push_back(entry->algorithm);
+  std::ranges::sort(all);
+  return all;
+}
+
+std::optional<Algorithm> algorithm_named(std::string_view name) {
+  if (name == to_string(Algorithm::automatic)) return Algorithm::automatic;
+  for (const plan::AlgorithmEntry* entry : plan::algorithm_list()) {
+    if (entry->name == name) return entry->algorithm;
+  }
+  return std::nullopt;
+}
+
+}  // namespace qccl

@@ -21,7 +21,38 @@ TEST(Registry, has_every_algorithm_that_users_can_request_once_with_a_name_of_it
     EXPECT_NE(to_string(entry->algorithm), "unknown");
     EXPECT_TRUE(names.insert(to_string(entry->algorithm)).second) << to_string(entry->algorithm);
   }
-  EXPECT_EQ(listed, std::set<Algorithm>(std::begin(kEveryAlgorithm), std::end(kEveryAlgorithm)));
+  const std::vector<Algorithm> every = every_algorithm();
+  EXPECT_EQ(listed, std::set<Algorithm>(every.begin(), every.end()));
+}
+
+// The numbers are those that ranks of other releases send.
+TEST(Registry, names_are_those_of_the_enumerators) {
+  const std::pair<Algorithm, std::string_view> known[] = {
+      {Algorithm::automatic, "auto"},
+      {Algorithm::one_shot, "one_shot"},
+      {Algorithm::sra, "sra"},
+      {Algorithm::ring, "ring"},
+      {Algorithm::tree, "tree"},
+      {Algorithm::binomial, "binomial"},
+      {Algorithm::pairwise, "pairwise"},
+      {Algorithm::hierarchical, "hierarchical"},
+      {Algorithm::recursive_doubling, "recursive_doubling"},
+  };
+  for (std::size_t number = 0; number < std::size(known); ++number) {
+    const auto& [algorithm, name] = known[number];
+    EXPECT_EQ(static_cast<std::size_t>(algorithm), number);
+    EXPECT_EQ(to_string(algorithm), name);
+    EXPECT_EQ(algorithm_named(name), algorithm);
+  }
+  EXPECT_FALSE(algorithm_named("rings").has_value());
+  EXPECT_FALSE(algorithm_named("unknown").has_value());
+  EXPECT_EQ(to_string(Algorithm{63}), "unknown");
+}
+
+TEST(Registry, every_collective_has_an_algorithm_that_needs_no_request) {
+  for (const Collective collective : kEveryCollective) {
+    EXPECT_FALSE(entry_of(algorithms_of(collective).front()).only_on_request) << to_string(collective);
+  }
 }
 
 TEST(Registry, one_shot_has_every_collective) {
@@ -42,7 +73,8 @@ TEST(Registry, an_automatic_algorithm_stays_automatic) {
 
 // ---- critical paths: by formula as through the plan itself
 
-// Runs all lanes' steps of one slice; each moment records the longest path that led to it.
+// Runs all lanes' steps of one slice; each moment records the longest path that led to it. A lane that is after another
+// begins at the end of that one's.
 class Walk {
  public:
   explicit Walk(const PathFinder& paths) : paths_(paths) {
@@ -58,6 +90,11 @@ class Walk {
         for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
           auto& [step, path] = lanes[rank][i];
           const Lane& lane = schedules_[rank].lanes[i];
+          if (step == 0 && lane.after >= 0) {
+            const auto leader = static_cast<std::size_t>(lane.after);
+            if (lanes[rank][leader].first < schedules_[rank].lanes[leader].steps.size()) continue;
+            path = lanes[rank][leader].second;
+          }
           while (step < lane.steps.size() && take(static_cast<int>(rank), lane, lane.steps[step], path)) {
             ++step;
             moved = true;

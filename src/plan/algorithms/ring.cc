@@ -79,6 +79,7 @@ CriticalPath longest_path(const PathFinder& paths) {
 
 extern const AlgorithmEntry kRing = {
     .algorithm = Algorithm::ring,
+    .name = "ring",
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = [](const Request& request) { return request.world; },

@@ -67,6 +67,7 @@ CriticalPath longest_path(const PathFinder& paths) {
 
 extern const AlgorithmEntry kSra = {
     .algorithm = Algorithm::sra,
+    .name = "sra",
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = [](const Request& request) { return request.world; },

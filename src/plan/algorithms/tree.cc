@@ -82,6 +82,7 @@ CriticalPath longest_path(const PathFinder& paths) {
 
 extern const AlgorithmEntry kTree = {
     .algorithm = Algorithm::tree,
+    .name = "tree",
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = [](const Request&) { return 2; },

@@ -78,6 +78,21 @@ Status check_stream_ends(const std::vector<RankSchedule>& schedules) {
   return {};
 }
 
+Status check_order(const std::vector<RankSchedule>& schedules) {
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+    const auto& lanes = schedules[rank].lanes;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i].after < -1 || lanes[i].after >= static_cast<int>(i)) {
+        return wrong("rank {}, lane {}: is after lane {}, which is no earlier one", rank, i, lanes[i].after);
+      }
+      if (lanes[i].slice_by_slice && lanes[i].after < 0) {
+        return wrong("rank {}, lane {}: goes slice by slice after no lane", rank, i);
+      }
+    }
+  }
+  return {};
+}
+
 // The outputs of all ranks, as far as they are written.
 class Outputs {
  public:
@@ -194,6 +209,7 @@ class Checker {
   }
 
   Status run() {
+    QCCL_TRY(check_order(schedules_));
     QCCL_TRY(check_stream_ends(schedules_));
     for (bool moved = true; moved;) {
       moved = false;
@@ -221,9 +237,11 @@ class Checker {
     if (lane.count == 0) return 1;  // a frame without payload
     return slice_count(lane.count, request_.slice_elements);
   }
-  bool has_ended(std::size_t rank, int lane) const {
-    const auto index = static_cast<std::size_t>(lane);
-    return lane < 0 || lanes_[rank][index].slice == slices(schedules_[rank].lanes[index]);
+  bool may_begin(int rank, const Lane& lane, std::uint64_t slice) const {
+    if (lane.after < 0) return slice < slices(lane);
+    const auto own = static_cast<std::size_t>(rank), leader = static_cast<std::size_t>(lane.after);
+    const std::uint64_t ended = lanes_[own][leader].slice;
+    return slice < open_slices(lane, slices(lane), ended, slices(schedules_[own].lanes[leader]));
   }
 
   // Runs steps of a lane until it blocks; returns true if it took any.
@@ -231,7 +249,7 @@ class Checker {
     const Lane& lane = schedules_[static_cast<std::size_t>(rank)].lanes[lane_index];
     LaneState& state = lanes_[static_cast<std::size_t>(rank)][lane_index];
     bool moved = false;
-    while (has_ended(static_cast<std::size_t>(rank), lane.after) && state.slice < slices(lane) && error_.empty()) {
+    while (may_begin(rank, lane, state.slice) && error_.empty()) {
       const Range slice = slice_range(lane.count, request_.slice_elements, state.slice);
       if (!take({rank, lane, state, slice}, lane.steps[state.step])) return moved;
       moved = true;

@@ -4,8 +4,8 @@
 // added, and where it was encoded. Checked: every output element is made of exactly the inputs it should hold, each
 // once; nothing else is written, and nothing twice; sums are in rank order if the algorithm promises that; ranks that
 // hold the same part of a result hold the same value to the last addition and encoding; every frame sent is received,
-// and every frame received is sent; no deadlock with one slot per stream; no rank encodes an element of a reduction
-// twice; in place, nothing is overwritten before its last read.
+// and every frame received is sent; no deadlock with one slot per stream and lanes in their order; no rank
+// encodes an element of a reduction twice; in place, nothing is overwritten before its last read.
 #pragma once
 
 #include <cstdint>

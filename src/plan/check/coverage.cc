@@ -15,6 +15,9 @@ using Visit = std::function<Status(const Requests&)>;
 // No elements; less than one per rank; one short slice; several chunks; several slices of a chunk.
 constexpr std::uint64_t kCounts[] = {0, 1, 7, 1023, 4099};
 constexpr std::uint64_t kSliceElements = 1600;
+// In these worlds also more slices of every chunk than a stream has slots.
+constexpr int kLastLongWorld = 6;
+constexpr std::uint64_t kLongChunk = 9 * kSliceElements + 13;
 constexpr std::uint32_t kBucketSize = 100;
 
 std::vector<int> roots(Collective collective, int world) {
@@ -63,9 +66,11 @@ Status visit_even(const Visit& visit, Request request) {
   for (const std::uint64_t count : kCounts) {
     request.count = count;
     QCCL_TRY(visit_same(visit, request));
-    if (request.collective == Collective::barrier) break;
+    if (request.collective == Collective::barrier) return {};
   }
-  return {};
+  if (request.world < 2 || request.world > kLastLongWorld) return {};
+  request.count = has_pieces(request.collective) ? kLongChunk : kLongChunk * static_cast<std::uint64_t>(request.world);
+  return visit_same(visit, request);
 }
 
 Status visit_ragged(const Visit& visit, Request request) {

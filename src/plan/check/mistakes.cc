@@ -78,6 +78,7 @@ bool receive_first(RankSchedule& schedule) {
     for (Lane& lane : schedule.lanes) {
       if (receives(lane.steps[0].kind) != receiving) continue;
       lane.after = static_cast<int>(ordered.size()) - 1;
+      lane.slice_by_slice = false;
       ordered.push_back(lane);
     }
   }

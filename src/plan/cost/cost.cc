@@ -12,29 +12,7 @@
 namespace qccl::plan {
 namespace {
 
-bool accumulates(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
-
-// Number of parts of the sum that the lane has before the step.
-std::ptrdiff_t parts_before(const Lane& lane, std::size_t step) {
-  return std::count_if(lane.steps.begin(), lane.steps.begin() + static_cast<std::ptrdiff_t>(step), accumulates);
-}
-
-// Uncompressed, the first part is used where it lies, without a copy.
-StepWork add_part(const Lane& lane, std::size_t step, bool compressed) {
-  if (parts_before(lane, step) > 0) return {.adds = 1};
-  return {.copies = compressed ? 1 : 0};
-}
-
-// Encodes the sum once and decodes it; or copies it to the output, if the last addition did not write there.
-StepWork finish(const Lane& lane, std::size_t step, bool compressed) {
-  const Step& last = lane.steps.back();
-  if (compressed && last.kind == StepKind::send_result && !last.raw) return {.encodes = 1, .decodes = 1};
-  return {.copies = compressed || parts_before(lane, step) == 1 ? 1 : 0};
-}
-
 constexpr double kNotHidden = 0.2;
-
-double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
 struct RankLoad {
   double sent = 0;  // bytes over the wire
@@ -45,6 +23,7 @@ struct RankLoad {
   double largest_stream = 0;
   double largest_slice = 0;  // bytes of input
   double most_at_once = 0;   // long streams over the wire that arrive while at least as many leave
+  double longest_passage = 0;
 };
 
 // Streams grouped by the moment (lane order and phase) at which they arrive or leave together.
@@ -71,12 +50,14 @@ class LoadMeter {
   RankLoad measure(int rank) {
     rank_ = rank;
     load_ = {};
-    arriving_.clear();
-    leaving_.clear();
+    for (Contention* const each : {&arriving_, &leaving_, &adding_, &giving_}) each->clear();
     const RankSchedule schedule = schedule_of(request_, rank);
     count_peers(schedule);
     for (const Lane& lane : schedule.lanes) add(lane);
     load_.most_at_once = static_cast<double>(std::min(arriving_.most(), leaving_.most()));
+    if (std::min(adding_.most(), giving_.most()) > 1) load_.most_at_once = std::max(load_.most_at_once, 2.0);
+    load_.longest_passage =
+        longest_passage(schedule, request_.slice_elements, [this](const Lane& lane) { return wire_bytes(lane); });
     return load_;
   }
 
@@ -105,9 +86,21 @@ class LoadMeter {
     }
   }
 
-  double payload(const Step& step) const {
+  double payload(const Step& step) const { return payload(step, elements_); }
+  double payload(const Step& step, double elements) const {
     const bool is_coded = request_.compressed && !step.raw;
-    return elements_ * (is_coded ? encoding_.encoded_bytes : encoding_.element_bytes);
+    return elements * (is_coded ? encoding_.encoded_bytes : encoding_.element_bytes);
+  }
+  double wire_bytes(const Lane& lane) const {
+    double sent = 0;
+    double received = 0;
+    for (const Step& step : lane.steps) {
+      for (const int peer : step.peers) {
+        if (places_.are_local(rank_, peer)) continue;
+        (receives(step.kind) ? received : sent) += payload(step, static_cast<double>(lane.count));
+      }
+    }
+    return std::max(sent, received);
   }
 
   void move(const Step& step, int peer) {
@@ -121,7 +114,10 @@ class LoadMeter {
     if (local) return;
     (receives(step.kind) ? load_.received : load_.sent) += bytes;
     if (!places_.are_near(rank_, peer)) (receives(step.kind) ? load_.received_far : load_.sent_far) += bytes;
-    if (is_long && slices_ > 1) (receives(step.kind) ? arriving_ : leaving_).add(after_, step.phase, peer);
+    if (!is_long) return;
+    if (slices_ > 1) return (receives(step.kind) ? arriving_ : leaving_).add(after_, step.phase, peer);
+    if (step.kind == StepKind::recv_reduce) adding_.add(after_, step.phase, peer);
+    if (sends(step.kind)) giving_.add(after_, step.phase, peer);
   }
 
   const Request& request_;
@@ -137,6 +133,8 @@ class LoadMeter {
   int after_ = -1;
   Contention arriving_;  // streams of several slices over the wire
   Contention leaving_;
+  Contention adding_;  // the same of one slice, which are added; and all that leave
+  Contention giving_;
 };
 
 // The first hosts (whose ranks own the only chunks of small data), the root's, the largest, the smallest, and others
@@ -240,6 +238,7 @@ class CostEstimator {
       largest_stream_ = std::max(largest_stream_, load.largest_stream);
       largest_slice_ = std::max(largest_slice_, load.largest_slice);
       most_at_once_ = std::max(most_at_once_, load.most_at_once);
+      longest_passage_ = std::max(longest_passage_, load.longest_passage);
     }
     price_.busiest_host_bytes = std::max({price_.busiest_host_bytes, out, in});
     most_far_ = std::max(most_far_, far);
@@ -275,6 +274,7 @@ class CostEstimator {
         largest_stream_ > encoding_.eager_bytes && !is_distant() ? (crosses ? links_.wire : links_.local).latency : 0;
     price_.first = rounds() * (path.wire_hops * hop.wire + path.local_hops * hop.local + path.near_hops * hop.near);
     price_.wire = std::max({wire_seconds(price_.busiest_host_bytes), window_seconds(), wire_seconds(frames * slice),
+                            wire_seconds(longest_passage_),
                             seconds(price_.busiest_site_bytes, links_.site_rate * links_.wire_efficiency)});
     price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, wire_rate());
     const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts().count());
@@ -299,28 +299,10 @@ class CostEstimator {
   double largest_stream_ = 0;
   double largest_slice_ = 0;
   double most_at_once_ = 0;
+  double longest_passage_ = 0;
 };
 
 }  // namespace
-
-StepWork work_of(const Lane& lane, std::size_t index, bool compressed) {
-  const Step& step = lane.steps[index];
-  const bool is_coded = compressed && !step.raw;
-  const auto decode_or_copy = [](bool decodes) { return decodes ? StepWork{.decodes = 1} : StepWork{.copies = 1}; };
-  switch (step.kind) {
-    case StepKind::send_input:
-    case StepKind::send_sum: return {.encodes = is_coded ? 1 : 0};
-    case StepKind::local_reduce:
-      return compressed && step.quantized ? StepWork{.decodes = 1} : add_part(lane, index, compressed);
-    case StepKind::recv_reduce: return is_coded ? StepWork{.decodes = 1} : add_part(lane, index, compressed);
-    case StepKind::finish: return finish(lane, index, compressed);
-    case StepKind::recv_copy: return lane.scratch ? StepWork{} : decode_or_copy(is_coded);
-    case StepKind::local_copy: return decode_or_copy(step.quantized && compressed);
-    case StepKind::send_result:
-    case StepKind::forward: break;
-  }
-  return {};
-}
 
 MachineModel links_of(const Profile& profile, std::string_view codec) {
   const CodecSpeed speed = profile.speed_of(codec);
@@ -334,11 +316,6 @@ MachineModel links_of(const Profile& profile, std::string_view codec) {
           .add_rate = profile.add_rate,
           .encode_rate = speed.encode_rate,
           .decode_rate = speed.decode_rate};
-}
-
-double seconds_of(const StepWork& work, double bytes, const MachineModel& links) {
-  return work.encodes * seconds(bytes, links.encode_rate) + work.decodes * seconds(bytes, links.decode_rate) +
-         work.adds * seconds(bytes, links.add_rate) + work.copies * seconds(bytes, links.copy_rate);
 }
 
 std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most) {

@@ -8,8 +8,9 @@
 //                spend on a frame; everything after it is pipelined behind it
 //     wire       the busiest host's bytes out or in, with headers, at its link's rate, and the busiest site's at its
 //                own; at least a round trip for each window between distant ranks, and the time of the critical
-//                path's own slices one after another; if a rank's streams of several slices come from several
-//                hosts and go to several at once, they contend: plus one slice for each of them but one
+//                path's own slices one after another, and that of lanes that wait for each other; if a rank's
+//                streams of several slices come from several hosts and go to several at once, they contend: plus
+//                one slice for each of them but one; streams of one slice that are added cost one slice together
 //     processor  the time of the busiest rank's thread to put frames into links and take them out, beyond those on the
 //                critical path, and to encode, decode, add and copy; or of all ranks together on the cores they share
 //     / 5        the part of the shorter one that the longer one does not hide: its first and last slices, and turns
@@ -17,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,6 +102,9 @@ inline constexpr double kContention = 0.15;
 // The profile's speeds, with those of the codec of this specification.
 MachineModel links_of(const Profile& profile, std::string_view codec);
 
+// 0 at a rate of 0.
+inline double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
 // The computation of a step beside moving bytes (engine/compute/slice_encoder.h): how often it passes over its slice.
 struct StepWork {
   int encodes = 0;
@@ -114,6 +119,11 @@ StepWork work_of(const Lane& lane, std::size_t step, bool compressed);
 
 // The time of a step's work on `bytes` of input.
 double seconds_of(const StepWork& work, double bytes, const MachineModel& links);
+
+// The most bytes that pass one after another because lanes are ordered (Lane::after); 0 if none is. `wire_bytes` are
+// those that a lane sends or receives, whichever are more.
+double longest_passage(const RankSchedule& schedule, std::uint64_t slice_elements,
+                       const std::function<double(const Lane& lane)>& wire_bytes);
 
 // The size of elements on the wire.
 struct Encoding {
@@ -157,7 +167,7 @@ CostEstimate price(const Request& request, const Layout& layout, const MachineMo
 // binomial, if compressed or of 16-bit floats. Hierarchical rounds once per host or site, whichever costs less; it is a
 // candidate if hosts or sites have several ranks, or if a broadcast has several hosts. An all_reduce in one lane
 // (one-shot, recursive doubling) is chosen up to 1 MiB. Compressed one-shot sums are chosen between distant ranks,
-// elsewhere only without SRA.
+// elsewhere only without SRA. Algorithms that are only_on_request (algorithms/registry.h) are never chosen.
 
 // The properties of a call that the choice depends on.
 struct SelectionKey {

@@ -11,8 +11,9 @@ namespace qccl::shm {
 
 // ---- the sender
 
-FrameQueueSender::FrameQueueSender(const FrameQueue& queue, std::size_t reuse_distance)
+FrameQueueSender::FrameQueueSender(const FrameQueue& queue, WorldRank peer, std::size_t reuse_distance)
     : queue_(queue),
+      peer_(peer),
       reuse_distance_(reuse_distance),
       descriptors_(queue.control().descriptors),
       returns_(queue.control().returns) {
@@ -21,8 +22,8 @@ FrameQueueSender::FrameQueueSender(const FrameQueue& queue, std::size_t reuse_di
   }
 }
 
-Bytes FrameQueueSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
-  QCCL_CHECK(max_bytes <= kMaxFrameBytes && reserved_ == kNoSlot);
+Reservation FrameQueueSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
+  QCCL_CHECK(max_bytes <= kMaxFrameBytes);
   const bool is_large = max_bytes > kSmallSlotBytes;
   auto& free = free_slots(is_large ? SlotClass::large : SlotClass::small);
   // Large slots are taken back each time, to reuse those still in cache; for the many small ones that would cost more.
@@ -31,18 +32,16 @@ Bytes FrameQueueSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
   const bool has_slot = free.size() > (!is_large && traffic == TrafficClass::data ? kControlSlots : 0);
   set_starved(!has_slot);
   if (!has_slot) return {};
-  reserved_ = take_slot(is_large ? SlotClass::large : SlotClass::small);
-  return {queue_.slot(reserved_), max_bytes};
+  const std::uint32_t slot = take_slot(is_large ? SlotClass::large : SlotClass::small);
+  return {*this, peer_, traffic, {queue_.slot(slot), max_bytes}};
 }
 
-Bytes FrameQueueSender::hold(std::size_t max_bytes) {
+Reservation FrameQueueSender::hold(std::size_t max_bytes) {
   QCCL_CHECK(max_bytes <= kMaxFrameBytes);
   take_returns();
   const bool leaves_enough = free_slots(SlotClass::large).size() > queue_.slots(SlotClass::large) / 4;
   if (max_bytes <= kSmallSlotBytes || !leaves_enough || !fault_.empty()) return {};
-  const std::uint32_t slot = take_slot(SlotClass::large);
-  held_.set(slot);
-  return {queue_.slot(slot), max_bytes};
+  return {*this, peer_, TrafficClass::data, {queue_.slot(take_slot(SlotClass::large)), max_bytes}};
 }
 
 // Small slots are taken last in, first out: they cost a cache line or two, and reusing the same few is worth more.
@@ -55,23 +54,17 @@ std::uint32_t FrameQueueSender::take_slot(SlotClass of) {
   return slot;
 }
 
-void FrameQueueSender::commit(std::size_t actual_bytes) {
-  QCCL_CHECK(reserved_ != kNoSlot);
-  pass_on(std::exchange(reserved_, kNoSlot), actual_bytes);
-}
-
-void FrameQueueSender::commit_held(const std::byte* slot, std::size_t actual_bytes) {
-  const std::uint32_t held = queue_.large_slot_at(slot);
-  QCCL_CHECK(held < queue_.slots() && held_.test(held));
-  held_.reset(held);
-  pass_on(held, actual_bytes);
-}
-
-void FrameQueueSender::pass_on(std::uint32_t slot, std::size_t actual_bytes) {
-  QCCL_CHECK(actual_bytes <= FrameQueue::frame_limit(slot));
-  if (actual_bytes == 0) return free_slots(FrameQueue::class_of(slot)).push_back(static_cast<std::uint16_t>(slot));
+void FrameQueueSender::commit(Reservation&& room, std::size_t bytes) {
+  QCCL_CHECK(room && bytes > 0 && bytes <= room.bytes().size());
+  const std::uint32_t slot = queue_.slot_at(room.bytes().data());
+  room.forget();
   outstanding_.set(slot);
-  descriptors_.push({slot, static_cast<std::uint32_t>(actual_bytes)});
+  descriptors_.push({slot, static_cast<std::uint32_t>(bytes)});
+}
+
+void FrameQueueSender::give_back(const Reservation& room) {
+  const std::uint32_t slot = queue_.slot_at(room.bytes().data());
+  free_slots(FrameQueue::class_of(slot)).push_back(static_cast<std::uint16_t>(slot));
 }
 
 bool FrameQueueSender::slots_came_back() {

@@ -105,13 +105,6 @@ class FrameQueue {
   std::uint32_t slots() const { return kSmallSlots + large_slots_; }
   std::uint32_t slots(SlotClass of) const { return of == SlotClass::small ? kSmallSlots : large_slots_; }
 
-  // The large slot at this address, or slots().
-  std::uint32_t large_slot_at(const std::byte* address) const {
-    const std::size_t offset = static_cast<std::size_t>(address - slot(kSmallSlots));
-    const bool is_one = offset % kLargeSlotBytes == 0 && offset / kLargeSlotBytes < large_slots_;
-    return is_one ? kSmallSlots + static_cast<std::uint32_t>(offset / kLargeSlotBytes) : slots();
-  }
-
   // For slot < slots().
   static SlotClass class_of(std::uint32_t slot) { return slot < kSmallSlots ? SlotClass::small : SlotClass::large; }
   static std::size_t frame_limit(std::uint32_t slot) {
@@ -120,6 +113,13 @@ class FrameQueue {
   std::byte* slot(std::uint32_t slot) const {
     if (slot < kSmallSlots) return memory_ + kSmallSlotsOffset + slot * kSmallSlotBytes;
     return memory_ + kLargeSlotsOffset + (slot - kSmallSlots) * kLargeSlotBytes;
+  }
+  // The slot that begins there.
+  std::uint32_t slot_at(const std::byte* begin) const {
+    const auto offset = static_cast<std::size_t>(begin - memory_);
+    const bool is_small = offset < kLargeSlotsOffset;
+    return static_cast<std::uint32_t>(is_small ? (offset - kSmallSlotsOffset) / kSmallSlotBytes
+                                               : kSmallSlots + (offset - kLargeSlotsOffset) / kLargeSlotBytes);
   }
 
  private:
@@ -139,20 +139,18 @@ inline constexpr std::size_t kReuseDistance = 6;
 inline constexpr std::size_t kReuseDistanceOnSharedCores = 1;
 
 // The sender's free lists are private, one per slot class, in the order of return. One thread. The memory outlives it.
-class FrameQueueSender {
+class FrameQueueSender final : private Reservation::Owner {
  public:
-  FrameQueueSender(const FrameQueue& queue, std::size_t reuse_distance);
+  FrameQueueSender(const FrameQueue& queue, WorldRank peer, std::size_t reuse_distance);
 
-  // Room for a frame of up to `max_bytes`, at most kMaxFrameBytes. Empty if no slot of its class is free: from then on
-  // the receiver rings when it returns slots, if this rank sleeps. At most one reservation at a time.
-  Bytes reserve(std::size_t max_bytes, TrafficClass traffic);
-  // Passes the reserved slot with its first `actual_bytes` to the receiver; 0 cancels the reservation.
-  void commit(std::size_t actual_bytes);
-
-  // The same for large frames (of more than kSmallSlotBytes) besides the reservation, any number of them; empty where
-  // they would leave reserve() less than a quarter of the slots.
-  Bytes hold(std::size_t max_bytes);
-  void commit_held(const std::byte* slot, std::size_t actual_bytes);
+  // Room for a frame of up to `max_bytes`, at most kMaxFrameBytes. None if no slot of its class is free: from then on
+  // the receiver rings when it returns slots, if this rank sleeps.
+  Reservation reserve(std::size_t max_bytes, TrafficClass traffic);
+  // The same for a large frame (of more than kSmallSlotBytes) that is sent later; none where it would leave reserve()
+  // less than a quarter of the slots.
+  Reservation hold(std::size_t max_bytes);
+  // Passes the room with its first `bytes`, at least one, to the receiver.
+  void commit(Reservation&& room, std::size_t bytes);
 
   // Whether slots came back since a reserve() failed. True once: the caller retries, or needs no slot any more.
   bool slots_came_back();
@@ -163,20 +161,17 @@ class FrameQueueSender {
  private:
   bool take_returns();
   std::uint32_t take_slot(SlotClass of);
-  void pass_on(std::uint32_t slot, std::size_t actual_bytes);
+  void give_back(const Reservation& room) override;
   void set_starved(bool starved);
   std::vector<std::uint16_t>& free_slots(SlotClass of) { return free_[static_cast<std::size_t>(of)]; }
 
-  static constexpr std::uint32_t kNoSlot = kMaxSlots;
-
   FrameQueue queue_;
+  WorldRank peer_;
   std::size_t reuse_distance_;
   RingWriter descriptors_;
   RingReader returns_;
   std::vector<std::uint16_t> free_[kSlotClasses];
   std::bitset<kMaxSlots> outstanding_;  // passed to the receiver, not yet returned
-  std::bitset<kMaxSlots> held_;
-  std::uint32_t reserved_ = kNoSlot;
   bool starved_ = false;
   std::string fault_;
 };

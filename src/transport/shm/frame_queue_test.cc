@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "os/memory.h"
 #include "transport/mesh_test.h"
@@ -54,13 +56,14 @@ class FrameQueues : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kLarge = 8;
   static constexpr std::size_t kLargeBytes = kMaxFrameBytes;
+  static constexpr WorldRank kPeer{1};
 
   bool send(std::size_t bytes, std::uint64_t number, TrafficClass traffic = TrafficClass::data) {
-    const Bytes room = sender_.reserve(bytes, traffic);
-    if (room.empty()) return false;
-    EXPECT_EQ(room.size(), bytes);
-    write_frame(room, number);
-    sender_.commit(bytes);
+    Reservation room = sender_.reserve(bytes, traffic);
+    if (!room) return false;
+    EXPECT_EQ(room.bytes().size(), bytes);
+    write_frame(room.bytes(), number);
+    sender_.commit(std::move(room), bytes);
     return true;
   }
   std::size_t send_while_room(std::size_t bytes, TrafficClass traffic = TrafficClass::data) {
@@ -71,13 +74,13 @@ class FrameQueues : public ::testing::Test {
   // The large slots that the sender of an empty queue takes for frames that come back at once.
   std::vector<std::size_t> slots_taken(std::size_t reuse_distance, std::size_t frames) {
     std::memset(memory_.data(), 0, queue_bytes(kLarge));
-    FrameQueueSender sender(queue_, reuse_distance);
+    FrameQueueSender sender(queue_, kPeer, reuse_distance);
     FrameQueueReceiver receiver(queue_, pool_);
     std::vector<std::size_t> slots;
     for (std::size_t i = 0; i < frames; ++i) {
-      const Bytes room = sender.reserve(kLargeBytes, TrafficClass::data);
-      slots.push_back(static_cast<std::size_t>(room.data() - queue_.slot(kSmallSlots)) / kLargeSlotBytes);
-      sender.commit(kLargeBytes);
+      Reservation room = sender.reserve(kLargeBytes, TrafficClass::data);
+      slots.push_back(queue_.slot_at(room.bytes().data()) - kSmallSlots);
+      sender.commit(std::move(room), kLargeBytes);
       receiver.release(receiver.take()->frame);
     }
     return slots;
@@ -92,7 +95,7 @@ class FrameQueues : public ::testing::Test {
   os::Mapping memory_ = os::create_shared_memory("test-queue", queue_bytes(kLarge)).take_or_throw().mapping;
   FrameQueue queue_{memory_.data(), kLarge};
   CopyPool pool_;
-  FrameQueueSender sender_{queue_, kReuseDistance};
+  FrameQueueSender sender_{queue_, kPeer, kReuseDistance};
   FrameQueueReceiver receiver_{queue_, pool_};
 };
 
@@ -111,34 +114,33 @@ TEST_F(FrameQueues, frames_arrive_in_order_with_their_bytes) {
 }
 
 TEST_F(FrameQueues, a_reservation_that_is_not_sent_costs_no_slot) {
-  ASSERT_FALSE(sender_.reserve(kLargeBytes, TrafficClass::data).empty());
-  sender_.commit(0);
+  ASSERT_TRUE(sender_.reserve(kLargeBytes, TrafficClass::data));
   EXPECT_FALSE(receiver_.take());
   EXPECT_EQ(send_while_room(kLargeBytes), kLarge);
 }
 
 TEST_F(FrameQueues, held_frames_are_sent_in_any_order_besides_a_reservation) {
-  const Bytes first = sender_.hold(kLargeBytes);
-  const Bytes second = sender_.hold(kLargeBytes);
+  Reservation first = sender_.hold(kLargeBytes);
+  Reservation second = sender_.hold(kLargeBytes);
   ASSERT_TRUE(send(kLargeBytes, 0));
-  const Bytes reserved = sender_.reserve(kLargeBytes, TrafficClass::data);
-  write_frame(second, 1);
-  sender_.commit_held(second.data(), second.size());
-  write_frame(reserved, 2);
-  sender_.commit(reserved.size());
-  sender_.commit_held(first.data(), 0);
+  Reservation reserved = sender_.reserve(kLargeBytes, TrafficClass::data);
+  write_frame(second.bytes(), 1);
+  sender_.commit(std::move(second), kLargeBytes);
+  write_frame(reserved.bytes(), 2);
+  sender_.commit(std::move(reserved), kLargeBytes);
+  first = {};
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(is_frame(receiver_.take()->bytes, i));
   EXPECT_FALSE(receiver_.take());
   EXPECT_EQ(send_while_room(kLargeBytes), kLarge - 3);
 }
 
 TEST_F(FrameQueues, a_quarter_of_the_large_slots_is_never_held_and_no_small_one) {
-  EXPECT_TRUE(sender_.hold(kSmallSlotBytes).empty());
-  std::vector<Bytes> held;
-  for (Bytes room = sender_.hold(kLargeBytes); !room.empty(); room = sender_.hold(kLargeBytes)) held.push_back(room);
+  EXPECT_FALSE(sender_.hold(kSmallSlotBytes));
+  std::vector<Reservation> held;
+  while (Reservation room = sender_.hold(kLargeBytes)) held.push_back(std::move(room));
   EXPECT_EQ(held.size(), kLarge - kLarge / 4);
   EXPECT_EQ(send_while_room(kLargeBytes), kLarge / 4);
-  for (const Bytes room : held) sender_.commit_held(room.data(), 0);
+  held.clear();
   while (const auto arrival = receiver_.take()) receiver_.release(arrival->frame);
   EXPECT_EQ(send_while_room(kLargeBytes), kLarge);
 }
@@ -247,7 +249,7 @@ TEST_F(FrameQueues, a_slot_sent_twice_is_a_fault) {
 
 TEST_F(FrameQueues, a_malformed_return_is_a_fault) {
   for (const std::uint32_t slot : {0u, kSmallSlots + kLarge, 0xFFFFu}) {
-    FrameQueueSender sender(queue_, kReuseDistance);
+    FrameQueueSender sender(queue_, kPeer, kReuseDistance);
     forge_return({slot, 0});
     static_cast<void>(sender.reserve(kLargeBytes, TrafficClass::data));
     EXPECT_NE(sender.fault().find("which it does not have"), std::string::npos) << slot;

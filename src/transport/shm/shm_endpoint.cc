@@ -87,14 +87,9 @@ class ShmRooms final : public FrameRooms {
  public:
   explicit ShmRooms(const shm::ShmPeers& peers) : peers_(peers) {}
 
-  Bytes hold(WorldRank rank, std::size_t max_bytes) override {
+  Reservation hold(WorldRank rank, std::size_t max_bytes) override {
     ShmPeer* const peer = peers_.find(rank);
-    return peer != nullptr && peer->is_connected() ? peer->sender().hold(max_bytes) : Bytes{};
-  }
-  void commit(WorldRank rank, Bytes room, std::size_t actual_bytes) override {
-    ShmPeer& peer = *peers_.find(rank);
-    peer.sender().commit_held(room.data(), peer.is_connected() ? actual_bytes : 0);
-    if (actual_bytes > 0 && peer.is_connected()) peer.ring();
+    return peer != nullptr ? peer->hold(max_bytes) : Reservation();
   }
   std::vector<Memory> memory() const override {
     std::vector<Memory> all;
@@ -138,21 +133,17 @@ class ShmEndpoint final : public Endpoint {
     return peers_.watch();
   }
 
-  Bytes reserve(WorldRank rank, std::size_t max_bytes, TrafficClass traffic) override {
+  Reservation reserve(WorldRank rank, std::size_t max_bytes, TrafficClass traffic) override {
     ShmPeer* const peer = peers_.find(rank);
-    QCCL_CHECK(peer != nullptr && reserved_ == nullptr);
+    QCCL_CHECK(peer != nullptr);
     if (closed_) return {};
-    const Bytes room = peer->reserve(max_bytes, traffic);
-    if (room.empty()) {
-      peers_.check_queues(*peer);
-    } else {
-      reserved_ = peer;
-    }
+    Reservation room = peer->reserve(max_bytes, traffic);
+    if (!room) peers_.check_queues(*peer);
     return room;
   }
-  void commit(std::size_t actual_bytes) override {
-    QCCL_CHECK(reserved_ != nullptr);
-    std::exchange(reserved_, nullptr)->commit(actual_bytes);
+  void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) override {
+    const std::size_t all = room.append(bytes, payload);
+    peers_.find(room.peer())->commit(std::move(room), all);
   }
   std::optional<ReceivedFrame> receive() override { return closed_ ? std::nullopt : peers_.receive(); }
   void release(const ReceivedFrame& frame) override { peers_.find(frame.peer)->release(frame); }
@@ -216,7 +207,6 @@ class ShmEndpoint final : public Endpoint {
   std::optional<shm::ShmHeap> heap_;    // if there are peers
   const os::ForkMark mark_;
   bool closed_ = false;
-  ShmPeer* reserved_ = nullptr;  // holds the reservation that commit() ends
 };
 
 }  // namespace

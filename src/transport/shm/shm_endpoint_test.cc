@@ -127,7 +127,7 @@ TEST(ShmEndpoint, a_malformed_descriptor_loses_the_peer_and_no_other) {
 TEST(ShmEndpoint, a_malformed_return_loses_the_peer) {
   Host host(2);
   host.queue(0, 1).control().returns.words[0].store(pack_ring_word(1, {3, 0}));
-  EXPECT_TRUE(host[0].reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data).empty());
+  EXPECT_FALSE(host[0].reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data));
   const auto loss = await_loss(host[0]);
   EXPECT_EQ(loss.peer, WorldRank(1));
   EXPECT_EQ(loss.cause, "corrupt data: it returned slot 3, which it does not have");

@@ -22,7 +22,7 @@ class ShmPeer {
  public:
   ShmPeer(int own, ShmLink link, std::size_t reuse_distance, CopyPool& pool)
       : link_(std::move(link)),
-        sender_(queue_from(own, link_.peer), reuse_distance),
+        sender_(queue_from(own, link_.peer), rank(), reuse_distance),
         receiver_(queue_from(link_.peer, own), pool),
         bell_(area().sleep_word, link_.doorbell) {}
 
@@ -31,19 +31,20 @@ class ShmPeer {
   const PeerBell& bell() const { return bell_; }
   const ShmLink& link() const { return link_; }
 
-  // Empty once the peer is lost.
-  Bytes reserve(std::size_t max_bytes, TrafficClass traffic) {
-    return is_connected() ? sender_.reserve(max_bytes, traffic) : Bytes{};
+  // See FrameQueueSender. None once the peer is lost, and its rooms go back.
+  Reservation reserve(std::size_t max_bytes, TrafficClass traffic) {
+    return is_connected() ? sender_.reserve(max_bytes, traffic) : Reservation();
   }
-  void commit(std::size_t actual_bytes) {
-    sender_.commit(actual_bytes);
-    if (actual_bytes > 0) ring();
-  }
-  void ring() {
+  Reservation hold(std::size_t max_bytes) { return is_connected() ? sender_.hold(max_bytes) : Reservation(); }
+  void commit(Reservation&& room, std::size_t bytes) {
+    if (!is_connected()) {
+      room = {};
+      return;
+    }
+    sender_.commit(std::move(room), bytes);
     full_fence();
     if (bell_.asleep()) bell_.ring();
   }
-  FrameQueueSender& sender() { return sender_; }
   bool slots_came_back() { return state_ != State::gone && sender_.slots_came_back(); }
 
   // Frames of a lost peer still arrive until its loss is reported.

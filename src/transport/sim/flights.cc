@@ -89,12 +89,13 @@ Flights::Flights(int world, std::uint64_t seed, NetworkOptions options)
       random_(seed),
       last_arrival_(static_cast<std::size_t>(world) * static_cast<std::size_t>(world)),
       arriving_(static_cast<std::size_t>(world)) {
-  if (options_.size_only) memory_.blank.resize(kMaxFrameBytes);
+  if (options_.size_only) blank_.resize(kMaxFrameBytes);
 }
 
-Bytes Flights::outgoing(std::size_t bytes) {
-  if (memory_.outgoing.size() < bytes) memory_.outgoing.resize(bytes);
-  return Bytes(memory_.outgoing).first(bytes);
+Reservation Flights::outgoing(int to, std::size_t bytes, TrafficClass traffic) {
+  std::vector<std::byte>& memory = outgoing_.take();
+  if (memory.size() < bytes) memory.resize(bytes);
+  return {*this, WorldRank(to), traffic, Bytes(memory).first(bytes), &memory};
 }
 
 void Flights::send_receipt(const Flight& arrived, TimePoint now) {
@@ -127,8 +128,8 @@ Flight& Flights::make(int from, int to, ConstBytes frame, TrafficClass traffic, 
 
 ConstBytes Flights::bytes(const Flight& flight) {
   if (flight.bytes.size() == flight.size) return flight.bytes;
-  std::memcpy(memory_.blank.data(), flight.bytes.data(), flight.bytes.size());
-  return {memory_.blank.data(), flight.size};
+  std::memcpy(blank_.data(), flight.bytes.data(), flight.bytes.size());
+  return {blank_.data(), flight.size};
 }
 
 Nanoseconds Flights::processing_time(int from, int to, std::size_t bytes) const {

@@ -128,24 +128,29 @@ struct Flight {
   std::byte* destination = nullptr;  // the receiver's answer
 };
 
-// Flights are reused with their memory.
-class FlightPool {
+// Objects that are reused with their memory.
+template <class Item>
+class ReusePool {
  public:
-  // Has the fields of an earlier flight.
-  Flight& take() {
-    if (unused_.empty()) unused_.push_back(&all_.emplace_back());
-    Flight& flight = *unused_.back();
+  // Is as an earlier user left it.
+  Item& take() {
+    if (unused_.empty()) {
+      if (unused_.capacity() <= all_.size())
+        unused_.reserve(2 * all_.size() + 1);  // so that give_back() never allocates
+      unused_.push_back(&all_.emplace_back());
+    }
+    Item& taken = *unused_.back();
     unused_.pop_back();
-    return flight;
+    return taken;
   }
-  void give_back(Flight& flight) { unused_.push_back(&flight); }
+  void give_back(Item& item) { unused_.push_back(&item); }
 
  private:
-  std::deque<Flight> all_;
-  std::vector<Flight*> unused_;
+  std::deque<Item> all_;
+  std::vector<Item*> unused_;
 };
 
-class Flights {
+class Flights final : private Reservation::Owner {
  public:
   Flights(int world, std::uint64_t seed, NetworkOptions options);
 
@@ -153,8 +158,8 @@ class Flights {
   // The time that a rank's processor spends on the frame, at either end.
   Nanoseconds processing_time(int from, int to, std::size_t bytes) const;
 
-  // Memory for the next frame to be sent.
-  Bytes outgoing(std::size_t bytes);
+  // Room for a frame to be sent to that rank.
+  Reservation outgoing(int to, std::size_t bytes, TrafficClass traffic);
   // A flight with the frame, to depart next. Valid until recycle(). `connection`: -1 if it is counted on none.
   Flight& make(int from, int to, ConstBytes frame, TrafficClass traffic, int connection = -1);
   // Tells the sender of a flight that it has arrived, at `now`.
@@ -188,6 +193,9 @@ class Flights {
   void pass(Flight& flight, TimePoint now);
   void set_arrival(Flight& flight, TimePoint begun);
   void schedule(TimePoint time, Flight& flight);
+  void give_back(const Reservation& room) override {
+    outgoing_.give_back(*static_cast<std::vector<std::byte>*>(room.slot()));
+  }
 
   const NetworkOptions options_;
   Pipes pipes_;
@@ -196,11 +204,9 @@ class Flights {
   std::uint64_t next_order_ = 0;
   std::vector<TimePoint> last_arrival_;  // by sender and receiver
   std::vector<std::vector<Flight*>> arriving_;
-  FlightPool pool_;
-  struct {
-    std::vector<std::byte> outgoing;
-    std::vector<std::byte> blank;  // size_only: the bytes that every data frame points at
-  } memory_;
+  ReusePool<Flight> pool_;
+  ReusePool<std::vector<std::byte>> outgoing_;
+  std::vector<std::byte> blank_;  // size_only: the bytes that every data frame points at
   std::uint64_t wire_bytes_ = 0;
   std::uint64_t frames_ = 0;
 };

@@ -170,11 +170,11 @@ struct HeldFrames {
 inline constexpr std::size_t kControlSlots = 64;
 
 // The slot of a received frame is its Flight.
-class SimEndpoint final : public Transport {
+class SimEndpoint final : public BasicTransport {
  public:
   SimEndpoint(Network& network, int rank) : network_(network), rank_(rank) {}
 
-  Bytes reserve(WorldRank to, std::size_t max_bytes, TrafficClass traffic) override {
+  Reservation reserve(WorldRank to, std::size_t max_bytes, TrafficClass traffic) override {
     const int peer = to.value();
     const Link& link = network_.link(rank_, peer);
     if (!network_.running(rank_) || link.has_ended || network_.link(peer, rank_).has_ended) return {};
@@ -183,12 +183,11 @@ class SimEndpoint final : public Transport {
     if (link.in_flight >= slots) return {};
     const bool needs_room = traffic == TrafficClass::data && link.connections != nullptr;
     if (needs_room && !link.connections->has_room()) return {};
-    target_ = peer;
-    traffic_ = traffic;
-    return network_.flights().outgoing(max_bytes);
+    return network_.flights().outgoing(peer, max_bytes, traffic);
   }
-  void commit(std::size_t actual_bytes) override {
-    if (actual_bytes > 0) network_.send(rank_, target_, network_.flights().outgoing(actual_bytes), traffic_);
+  void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) override {
+    const Reservation sent = std::move(room);  // the network copies it
+    network_.send(rank_, sent.peer().value(), sent.bytes().first(sent.append(bytes, payload)), sent.traffic());
   }
   std::optional<ReceivedFrame> receive() override {
     if (!network_.running(rank_)) return std::nullopt;
@@ -256,8 +255,6 @@ class SimEndpoint final : public Transport {
  private:
   Network& network_;
   const int rank_;
-  int target_ = -1;  // of the reservation
-  TrafficClass traffic_ = TrafficClass::data;
   SimPlacement placement_;
   std::deque<Flight*> arrived_;
   HeldFrames held_;

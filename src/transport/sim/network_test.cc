@@ -3,14 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 namespace qccl::sim {
 namespace {
 
 using std::chrono::microseconds;
 
 void send(Network& network, int from, int to, std::size_t bytes) {
-  ASSERT_NE(network.endpoint(from).reserve(WorldRank(to), bytes, TrafficClass::data).data(), nullptr);
-  network.endpoint(from).commit(bytes);
+  Reservation room = network.endpoint(from).reserve(WorldRank(to), bytes, TrafficClass::data);
+  ASSERT_TRUE(room);
+  network.endpoint(from).commit(std::move(room), bytes, {});
 }
 
 // The arrival time of the next frame, in microseconds.
@@ -88,12 +93,12 @@ TEST(Network, frame_inside_a_site_takes_the_near_latency) {
 // A frame of 1000 bytes takes 10 us and a latency of 100; the news of it takes another latency.
 TEST(Network, a_connection_carries_its_buffer_in_a_round_trip) {
   Network network(2, 1, {.bytes_per_second = 1e8, .latency = microseconds(100), .buffer_bytes = 2000});
-  const auto has_room = [&] { return !network.endpoint(0).reserve(WorldRank(1), 1000, TrafficClass::data).empty(); };
+  const auto has_room = [&] { return bool(network.endpoint(0).reserve(WorldRank(1), 1000, TrafficClass::data)); };
   send(network, 0, 1, 1000);
   ASSERT_TRUE(has_room());
   send(network, 0, 1, 1000);
   EXPECT_FALSE(has_room());
-  EXPECT_FALSE(network.endpoint(0).reserve(WorldRank(1), 64, TrafficClass::control).empty());
+  EXPECT_TRUE(network.endpoint(0).reserve(WorldRank(1), 64, TrafficClass::control));
   EXPECT_EQ(next(network), 110);
   EXPECT_EQ(next(network), 120);
   EXPECT_FALSE(has_room());
@@ -185,13 +190,34 @@ TEST(Network, a_ranks_processor_takes_its_time_for_frames_and_work) {
   network.endpoint(2).release(*received);
 }
 
+TEST(Network, two_rooms_at_once_keep_their_bytes) {
+  Network network(2, 1, {});
+  std::vector<Reservation> rooms;
+  for (const int i : {0, 1}) {
+    rooms.push_back(network.endpoint(0).reserve(WorldRank(1), 1000, TrafficClass::data));
+    std::ranges::fill(rooms.back().bytes(), std::byte(i));
+  }
+  const std::vector<std::byte> payload(10, std::byte{1});
+  network.endpoint(0).commit(std::move(rooms[1]), 1000, {});
+  network.endpoint(0).commit(std::move(rooms[0]), 990, payload);
+  while (network.advance()) continue;
+  for (const int first : {1, 0}) {
+    const auto received = network.endpoint(1).receive();
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->bytes.size(), 1000U);
+    EXPECT_EQ(received->bytes.front(), std::byte(first));
+    EXPECT_EQ(received->bytes.back(), std::byte{1});
+    network.endpoint(1).release(*received);
+  }
+}
+
 TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
   NetworkOptions options = racks();
   options.size_only = true;
   Network network(8, 1, options);
-  const Bytes frame = network.endpoint(0).reserve(WorldRank(2), 1000, TrafficClass::data);
-  frame[0] = std::byte{7};
-  network.endpoint(0).commit(1000);
+  Reservation frame = network.endpoint(0).reserve(WorldRank(2), 1000, TrafficClass::data);
+  frame.bytes()[0] = std::byte{7};
+  network.endpoint(0).commit(std::move(frame), 1000, {});
   EXPECT_EQ(next(network), 110);
   const auto received = network.endpoint(2).receive();
   ASSERT_TRUE(received);

@@ -107,7 +107,7 @@ TEST_F(TcpConnections, the_loss_of_one_loses_the_peer_after_the_frames_that_have
   const auto loss = await_loss(own());
   EXPECT_EQ(loss.peer, WorldRank(1));
   EXPECT_NE(loss.cause.find("closed"), std::string::npos) << loss.cause;
-  EXPECT_TRUE(own().reserve(WorldRank(1), 100, TrafficClass::control).empty());
+  EXPECT_FALSE(own().reserve(WorldRank(1), 100, TrafficClass::control));
   EXPECT_TRUE(os::peer_closed(peers_[0].get()));
 }
 

@@ -15,27 +15,28 @@ namespace qccl {
 namespace tcp {
 namespace {
 
-// The sending side: the reservation, and bursts of frames, of which the small ones are sent together.
-class TcpSender {
+// The sending side: bursts of frames, of which the small ones are sent together.
+class TcpSender final : private Reservation::Owner {
  public:
   TcpSender(SharedBuffers& shared, const ConnectionTable& connections) : shared_(shared), connections_(connections) {}
 
   // See Transport.
-  Bytes reserve(Link& link, std::size_t max_bytes, TrafficClass traffic) {
-    QCCL_CHECK(reserved_ == nullptr);
+  Reservation reserve(Link& link, std::size_t max_bytes, TrafficClass traffic) {
     Connection* const connection = link.choose(max_bytes, traffic);
     if (connection == nullptr) return {};
-    reserved_ = shared_.pool.take(max_bytes);
-    reserved_->connection = connection;
-    reserved_->traffic = traffic;
-    return {reserved_->data(), max_bytes};
+    FrameBuffer* const frame = shared_.pool.take(max_bytes);
+    frame->connection = connection;
+    frame->traffic = traffic;
+    return {*this, link.peer(), traffic, {frame->data(), max_bytes}, frame};
   }
-
-  // Sends the first `head_bytes` of the reservation, then `payload`. No bytes: cancels the reservation.
-  void commit(std::size_t head_bytes, ConstBytes payload) {
-    FrameBuffer* const frame = std::exchange(reserved_, nullptr);
-    frame->bytes = static_cast<std::uint32_t>(head_bytes + payload.size());
-    if (frame->bytes == 0 || !frame->connection->is_open()) return shared_.pool.put_back(frame);
+  void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) {
+    FrameBuffer* const frame = buffer_of(room);
+    if (!frame->connection->is_open()) {
+      room = {};
+      return;
+    }
+    room.forget();
+    frame->bytes = static_cast<std::uint32_t>(bytes + payload.size());
     // All peers share the link: a small frame, such as a grant, that left after a long one would wait for it there.
     if (frame->bytes >= kLongFrameBytes && !flushed()) {
       for (Connection* const each : connections_.open_connections()) {
@@ -60,9 +61,11 @@ class TcpSender {
   // Before a frame of this size, gathered frames to other peers are sent first.
   static constexpr std::size_t kLongFrameBytes = 16 * 1024;
 
+  static FrameBuffer* buffer_of(const Reservation& room) { return static_cast<FrameBuffer*>(room.slot()); }
+  void give_back(const Reservation& room) override { shared_.pool.put_back(buffer_of(room)); }
+
   SharedBuffers& shared_;
   const ConnectionTable& connections_;
-  FrameBuffer* reserved_ = nullptr;
   std::uint64_t burst_ = 1;  // number of the current burst: commits between two progress() calls
 };
 
@@ -271,13 +274,11 @@ class TcpEndpoint final : public Endpoint {
     return {};
   }
 
-  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override {
+  Reservation reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override {
     return sender_.reserve(connections_.at(peer), max_bytes, traffic);
   }
-  void commit(std::size_t actual_bytes) override { sender_.commit(actual_bytes, {}); }
-  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override {
-    sender_.commit(head_bytes, payload);
-    return true;
+  void commit(Reservation&& room, std::size_t bytes, ConstBytes payload) override {
+    sender_.commit(std::move(room), bytes, payload);
   }
   std::optional<ReceivedFrame> receive() override { return receiver_.receive(); }
   void release(const ReceivedFrame& frame) override {

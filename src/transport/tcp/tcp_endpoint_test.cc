@@ -178,7 +178,7 @@ TEST(TcpLoss, a_peer_that_sends_no_frames_can_be_told_and_is_lost_again_if_it_en
       half.peer.reset();
       EXPECT_EQ(await_loss(*half).end, Transport::End::by_peer);
     }
-    EXPECT_TRUE(half->reserve(WorldRank(1), 100, TrafficClass::control).empty());
+    EXPECT_FALSE(half->reserve(WorldRank(1), 100, TrafficClass::control));
     EXPECT_FALSE(half->next_loss());
   }
 }
@@ -211,7 +211,7 @@ TEST(TcpLoss, frames_that_wait_for_a_lost_peer_do_not_count_as_unsent) {
   half.peer.reset();
   EXPECT_EQ(await_loss(*half).peer, WorldRank(1));
   EXPECT_TRUE(half->flushed());
-  EXPECT_TRUE(half->reserve(WorldRank(1), 100, TrafficClass::control).empty());
+  EXPECT_FALSE(half->reserve(WorldRank(1), 100, TrafficClass::control));
 }
 
 TEST(TcpLoss, frames_of_a_peer_that_vanished_are_received_although_sending_fails) {
@@ -225,12 +225,13 @@ TEST(TcpLoss, frames_of_a_peer_that_vanished_are_received_although_sending_fails
 
 TEST(TcpLoss, a_reservation_outlives_the_loss_of_its_peer) {
   Half half;
-  const Bytes room = half->reserve(WorldRank(1), 100, TrafficClass::data);
-  ASSERT_EQ(room.size(), 100u);
+  Reservation room = half->reserve(WorldRank(1), 100, TrafficClass::data);
+  ASSERT_EQ(room.bytes().size(), 100u);
   half.peer.reset();
   EXPECT_EQ(await_loss(*half).peer, WorldRank(1));
-  write_frame(room, 0);
-  half->commit(100);
+  write_frame(room.bytes(), 0);
+  half->commit(std::move(room), 100, {});
+  EXPECT_FALSE(room) << "it goes back";
   EXPECT_TRUE(half->flushed());
 }
 

@@ -4,6 +4,7 @@ Every test of a module that makes such groups is here. Those that make none are 
 that need GPUs or torchcomms with torchft's own reason. docs/clients/torchft.md says where they differ from torchft's.
 """
 
+import functools
 import importlib
 import re
 import threading
@@ -12,8 +13,10 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
+import torch
 import torch.distributed as dist
 import torchft
+import torchft.coordination
 import torchft.process_group
 from parameterized import parameterized
 
@@ -22,7 +25,12 @@ import qccl.torchft
 GLOO = torchft.process_group.ProcessGroupGloo
 torchft.process_group.ProcessGroupGloo = torchft.ProcessGroupGloo = qccl.torchft.ProcessGroupQCCL
 
-from torchft import diloco_regression_test, process_group_test  # noqa: E402
+from torchft import (  # noqa: E402
+    diloco_regression_test,
+    local_sgd_integ_test,
+    manager_integ_test,
+    process_group_test,
+)
 from torchft._test import diloco_trainer  # noqa: E402
 
 MODULES = [
@@ -46,7 +54,7 @@ EXCLUDED = {
 
 # The tests expect errors in gloo's words. QCCL's for the same, by a part of gloo's:
 WORDS = {
-    "Connection closed by peer": r"rank 2 left the job",
+    "Connection closed by peer": r"rank 2 (can't take part, it )?left the job",
     "Socket Timeout": r"rank 1 did not appear within",
 }
 
@@ -68,6 +76,23 @@ def exclude(cls):
 
 for module in MODULES:
     import_tests(module)
+
+
+class SeededModel(manager_integ_test.MyModel):
+    """Its weights come from a generator of its own. The tests seed the process's, from which replicas that train
+    already, threads of this process, draw at the same time."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(42)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.uniform_(-0.5, 0.5, generator=generator)
+
+
+manager_integ_test.MyModel = SeededModel
+# A quorum is made without a replica that is later than this; those that are in it then finish and leave that one alone.
+local_sgd_integ_test.LighthouseServer = functools.partial(torchft.coordination.LighthouseServer, join_timeout_ms=5000)
 
 
 class LeavesLast(qccl.torchft.ProcessGroupQCCL):

@@ -126,6 +126,45 @@ TEST_P(OuterFailures, a_loss_in_a_loop_with_a_dup_leaves_the_group_and_other_loo
   });
 }
 
+TEST_P(OuterFailures, a_loss_goes_on_in_the_group_that_the_program_makes) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<Communicator> next{comm.dup(), comm.dup()};
+    std::vector<ErrorKind> losses;
+    Values own(kCount, 1.0F);
+    OuterLoop outer(comm, {OuterParameter::of("p", own)}, {.every = 2, .replace_group = [&](const Error& loss) {
+                                                             losses.push_back(loss.kind());
+                                                             Communicator group = next[losses.size() - 1];
+                                                             if (losses.size() == 1 && comm.rank() == 0)
+                                                               group.abort("a test, again");
+                                                             return group;
+                                                           }});
+    outer.step();
+    comm.barrier();  // all have made it
+    if (comm.rank() == 0) Communicator(outer.group()).abort("a test");
+    outer.step();
+    EXPECT_EQ(losses, std::vector<ErrorKind>(2, ErrorKind::aborted));
+    EXPECT_FALSE(outer.is_lost());
+    EXPECT_EQ(outer.rounds(), 1u);
+    comm.barrier();  // which shrink() would have ended
+  });
+}
+
+TEST_P(OuterFailures, what_the_program_throws_instead_of_a_group_reaches_its_caller) {
+  expect_success(2, [](Communicator& comm) {
+    Communicator next = comm.dup();
+    Values own(kCount, 1.0F);
+    OuterLoop outer(
+        comm, {OuterParameter::of("p", own)},
+        {.every = 1, .replace_group = [](const Error&) -> Communicator { throw std::runtime_error("no"); }});
+    comm.barrier();  // all have made it
+    if (comm.rank() == 0) Communicator(outer.group()).abort("a test");
+    EXPECT_THROW(outer.step(), std::runtime_error);
+    EXPECT_TRUE(outer.is_lost());
+    outer.regroup(next);
+    EXPECT_EQ(outer.rounds(), 1u);
+  });
+}
+
 TEST_P(OuterFailures, without_going_on_a_loss_is_thrown_and_told_from_wrong_calls) {
   expect_success(2, [](Communicator& comm) {
     Communicator next = comm.dup();

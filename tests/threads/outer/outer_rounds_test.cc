@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "extras/train/outer/state.h"
 #include "support/error_of.h"
 #include "support/transports.h"
 #include "threads/outer/trained_model.h"
-#include "train/outer_state.h"
 
 namespace qccl::testing {
 namespace {

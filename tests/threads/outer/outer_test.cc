@@ -6,10 +6,10 @@
 #include <cmath>
 #include <random>
 
+#include "extras/train/outer/fragment.h"
 #include "support/error_of.h"
 #include "support/transports.h"
 #include "threads/outer/trained_model.h"
-#include "train/outer_fragment.h"
 
 namespace qccl::testing {
 namespace {

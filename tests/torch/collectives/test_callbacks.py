@@ -154,6 +154,7 @@ def test_chains_whose_variables_change_after_then_as_in_torchfts_manager():
 def test_failed_operation_completes_its_callbacks_with_the_error():
     def body(rank):
         gate, group = dist.new_group(backend="gloo"), dist.new_group()
+        dist.barrier(gate)  # both ranks have made the group before one of them aborts in it
         if rank == 0:
             work, seen = dist.all_reduce(torch.ones(10), group=group, async_op=True), []
 

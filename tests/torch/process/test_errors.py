@@ -200,12 +200,13 @@ def test_failed_work_has_the_exception():
 def test_abort_ends_operations_here_and_elsewhere():
     def body(rank):
         group = dist.new_group()
+        dist.barrier()  # of the whole world: each rank has made the group before one of them aborts it
         if rank == 0:
             work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
             group.abort()
-        else:
-            work = dist.barrier(group, async_op=True)
         with pytest.raises(dist.DistError):
+            if rank == 1:
+                work = dist.barrier(group, async_op=True)
             work.wait()
 
     run_ranks(body)

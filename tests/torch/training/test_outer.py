@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import warnings
+import weakref
 from datetime import timedelta
 
 import numpy
@@ -301,8 +302,7 @@ def test_buffers_are_averaged_or_kept():
     def body(rank):
         averaged, kept = Small(), Small()
         loops = [
-            qccl.outer.OuterLoop(model, every=1, buffers=how)
-            for model, how in ((averaged, "average"), (kept, "keep"))
+            qccl.outer.OuterLoop(model, every=1, buffers=how) for model, how in ((averaged, "average"), (kept, "keep"))
         ]
         for model, loop in zip((averaged, kept), loops, strict=True):
             model.norm.running_mean.fill_(float(rank))
@@ -374,17 +374,48 @@ def test_rate_that_differs_between_ranks_is_named_on_all_of_them():
     run_ranks(body, 2)
 
 
-def test_an_error_that_is_no_loss_is_raised():
-    class Loop:
-        is_lost = False
+def test_what_replacing_the_group_raises_is_raised_by_the_call_that_met_the_loss():
+    losses = []
 
-        def step(self, samples):
+    class Loop(qccl.outer.OuterLoop):
+        def _replace_group(self, loss):
+            losses.append(loss)
+            raise RuntimeError("no group")
+
+    def body(rank):
+        outer = Loop(Small(), every=1)
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="no group"):
+                outer.step()
+            assert isinstance(losses[0], dist.DistNetworkError | dist.DistBackendError)
+            assert "qccl" in str(losses[0]).lower()
+
+    run_ranks(body, 2)
+
+
+def test_errors_that_are_no_loss_leave_the_group():
+    class Loop(qccl.outer.OuterLoop):
+        def _replace_group(self, loss):
+            raise AssertionError("a loss")
+
+    class Refusing(torch.optim.Adam):
+        def step(self):
             raise dist.DistBackendError("no memory")
 
     def body(rank):
-        outer = qccl.outer.OuterLoop(Small(), every=2, outer_optimizer=torch.optim.Adam)
-        outer._loop = Loop()
+        outer = Loop(Small(), every=1, outer_optimizer=Refusing)
         with pytest.raises(dist.DistBackendError, match="no memory"):
             outer.step()
+
+    run_ranks(body, 1)
+
+
+def test_a_loop_ends_with_its_last_reference():
+    def body(rank):
+        outer = qccl.outer.OuterLoop(Small(), every=1)
+        outer.step()
+        reference = weakref.ref(outer)
+        del outer
+        assert reference() is None
 
     run_ranks(body, 1)

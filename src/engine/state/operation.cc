@@ -1,0 +1,31 @@
+#include "engine/state/operation.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <utility>
+
+#include "observe/log_store.h"
+
+namespace qccl::engine {
+
+std::string Waiting::progress() const { return fmt::format("got {} of {} bytes", received_bytes, expected_bytes); }
+
+std::string rate_text(std::uint64_t bytes, Nanoseconds duration) {
+  const double rate = 8e-3 * static_cast<double>(bytes) / std::chrono::duration<double>(duration).count();
+  if (rate < 1e3) return fmt::format("{:.3g} kbit/s", rate);
+  return rate < 1e6 ? fmt::format("{:.3g} Mbit/s", rate * 1e-3) : fmt::format("{:.3g} Gbit/s", rate * 1e-6);
+}
+
+std::string Operation::describe() const {
+  std::string text = call().describe();
+  const std::string place = describe_place(arguments());
+  if (!place.empty()) text.insert(text.size() - 1, ", " + place);
+  return text;
+}
+
+Failure Operation::unexpected(GroupRank peer, const std::string& what) const {
+  return Failure(ErrorKind::corrupt_data, fmt::format("rank {} {}", group_.world_rank(peer), what));
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,76 @@
+#include "group/measured_calls.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "engine/progress/progress_driver.h"
+#include "job/context.h"
+#include "job/job_groups.h"
+
+namespace qccl::comm {
+
+MeasuredCalls::MeasuredCalls(std::mutex& mutex, CallBuilder& builder, const GroupIdentity& group, Context& context,
+                             const GroupAgreement& agreement)
+    : mutex_(mutex), builder_(builder), group_(group) {
+  const CostEnvironment& cost_environment = context.groups().cost_environment();
+  if (agreement.distance.round_trip < plan::kDistantRoundTrip || cost_environment.rate_is_given) return;
+  line_rate_.emplace(context.hosts_of(group.ranks), group.rank, cost_environment.line_rate() * plan::kTcpEfficiency);
+}
+
+std::optional<TimedCall> MeasuredCalls::begin(const CollectiveCall& call, Context& context) {
+  if (context.call_batch().work() != nullptr || has_private_counts(call)) return {};
+  Lock lock(mutex_);
+  if (line_rate_) learn_line_rate(call, context, lock);
+  return begin_timed(call, context, lock);
+}
+
+void MeasuredCalls::learn_line_rate(const CollectiveCall& call, Context& context, Lock& lock) {
+  const auto step = line_rate_->next(total_count(call) * element_bytes(call.type));
+  if (step == LineRate::Step::compare) {
+    post(line_rate_->compare(context.groups().line_rate()), ReduceOp::sum, context, lock);
+  }
+  if (step != LineRate::Step::conclude || !await(line_rate_->comparison(), context, lock)) return;
+  const double rate = line_rate_->conclude();
+  if (rate == 0) return;
+  const std::uint64_t window = builder_.use_line_rate(rate);
+  log(LogLevel::info, fmt::format("rank {}: group '{}': a line carries {:.3g} Gbit/s: a window of {} bytes",
+                                  group_.world_rank(), group_.name, rate * 8e-9, window));
+}
+
+std::optional<TimedCall> MeasuredCalls::begin_timed(const CollectiveCall& call, Context& context, Lock& lock) {
+  ClassTrial* const calls = builder_.trial_of(call);
+  if (calls == nullptr) return {};
+  const auto step = calls->trial.next();
+  if (step == CompressionTrial::Step::compare) post(calls->compare(), calls->comparison_op(), context, lock);
+  if (step == CompressionTrial::Step::conclude && await(calls->comparison, context, lock)) {
+    calls->trial.conclude(calls->comparison.values);
+  }
+  if (!calls->trial.is_timed()) return {};
+  return TimedCall(calls->trial.times(), calls->trial.candidate(), context.clock());
+}
+
+void MeasuredCalls::post(Comparison& comparison, ReduceOp op, Context& context, Lock& lock) {
+  const CallOptions options{.op = op, .compression = none(), .algorithm = Algorithm::one_shot};
+  std::vector<double>& values = comparison.values;
+  engine::CallArguments arguments = builder_.build(
+      CollectiveCall{Collective::all_reduce, values.data(), values.data(), values.size(), DataType::float64, options});
+  arguments.is_logged = false;
+  arguments.awaited = true;  // the calls that follow drive it
+  arguments.work = internal::make_work();
+  comparison.work = arguments.work;
+  lock.unlock();
+  context.driver().post(std::move(arguments));
+  lock.lock();
+}
+
+bool MeasuredCalls::await(Comparison& comparison, Context& context, Lock& lock) {
+  const auto compared = std::exchange(comparison.work, nullptr);
+  lock.unlock();
+  context.driver().wait(*compared, kForever);
+  lock.lock();
+  return !compared->failure();
+}
+
+}  // namespace qccl::comm

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/progress/progress_driver.h"
+#include "job/devices/gate_watch.h"
+#include "job/status_server.h"
+#include "transport/transport.h"
+
+namespace qccl::comm {
+
+// The running engine of a rank: its transport, the engine over it, the thread that drives it and the one that answers
+// questions about it.
+class EngineRuntime {
+ public:
+  // Starts the threads. `self` says rank, world and job to those that ask. The clock outlives the object.
+  EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
+                const engine::PollingOptions& polling, const RankStatus& self, const Clock& clock);
+  // Says goodbye to the peers, sends what is queued and closes: see Engine::leave_patience().
+  ~EngineRuntime();
+  EngineRuntime(const EngineRuntime&) = delete;
+  EngineRuntime& operator=(const EngineRuntime&) = delete;
+
+  engine::ProgressDriver& driver() { return driver_; }
+  const Transport& transport() const { return *transport_; }
+  GateWatch& gate_watch() { return gate_watch_; }
+
+ private:
+  const std::unique_ptr<Transport> transport_;
+  engine::Engine engine_;
+  engine::ProgressDriver driver_;
+  std::optional<StatusServer> status_;
+  GateWatch gate_watch_{[this] { return engine_.rounds(); }};
+};
+
+}  // namespace qccl::comm

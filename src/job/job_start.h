@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "bootstrap/door/door.h"
+#include "bootstrap/launcher/membership.h"
+#include "job/settings.h"
+#include "qccl/store.h"
+
+namespace qccl::comm {
+
+// How a job begins on this rank.
+struct JobStart {
+  bootstrap::Membership membership;
+  Settings settings;
+  std::shared_ptr<Store> store{};           // where its ranks meet; null: as the membership says
+  std::shared_ptr<bootstrap::Door> door{};  // of the job that grew to this one
+  bool is_start = true;  // not by growing: opens a door if the settings say so, and lists it in the store
+};
+
+// A door as the settings say; null if they say none.
+Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings);
+
+// Adds the door to the list in the store of the start. Newcomers can find the members without it, so a failure is only
+// logged.
+void list_door(const bootstrap::Door& door, const Settings& settings, Store& store, const Clock& clock);
+
+// As init()'s options, the launcher and the environment say. Contacts no peer.
+Result<JobStart> start_of_job(const InitOptions& init);
+
+}  // namespace qccl::comm

@@ -21,6 +21,7 @@ class SliceTickets {
   // The jobs are those of the call that begins, and outlive it.
   void begin(DeviceJobs& jobs) {
     jobs_ = &jobs;
+    slice_ = 0;
     std::ranges::fill(slices_, Slice{});
   }
   // The lane goes on to this slice.

@@ -40,5 +40,18 @@ TEST(SliceTickets, a_job_that_overwrites_what_an_earlier_one_of_its_slice_reads_
   EXPECT_EQ(device::fake::take_misuses(), std::vector<std::string>{});
 }
 
+TEST(SliceTickets, each_call_begins_at_its_first_slice) {
+  DeviceJobs jobs({});
+  SliceTickets tickets(2);
+  for (int call = 0; call < 2; ++call) {
+    tickets.begin(jobs);
+    for (std::uint64_t slice = 0; slice < 5; ++slice) {
+      EXPECT_TRUE(tickets.has_place(slice));
+      tickets.begin_slice(slice);
+    }
+    EXPECT_EQ(tickets.slice(), 4u);
+  }
+}
+
 }  // namespace
 }  // namespace qccl::engine

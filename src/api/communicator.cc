@@ -65,8 +65,8 @@ void wait_until(const std::shared_ptr<internal::WorkState>& work, std::optional<
 }
 
 // The operation has ended: the stream goes on, and nobody may ask for the failure.
-void let_go_on(device::Gates& gates, device::Gate gate, const internal::WorkState& work) {
-  const bool was_closed = gates.open(gate);
+void let_go_on(const engine::OpenGate& open, const internal::WorkState& work) {
+  const bool was_closed = open();
   if (work.failure()) {
     log(LogLevel::error, "a stream goes on without the result of a call: " + work.failure()->message);
   } else if (!was_closed) {
@@ -79,15 +79,15 @@ bool close_gate(internal::WorkState& work, const DeviceStream& stream) {
   const auto context = context_of(work);
   if (context == nullptr) return false;
   context->usable().take_or_throw();
-  device::Gates* const gates = context->call_memory().gates(stream.device).take_or_throw();
-  if (gates == nullptr) return false;
+  engine::Devices& devices = *context->call_memory().devices;
+  if (!devices.has_gates(stream.device).take_or_throw()) return false;
   work.set_gated();
-  const auto gate = gates->close(static_cast<CUstream_st*>(stream.handle)).take_or_throw();
-  if (!gate) return false;
+  const auto open = devices.close_gate(stream).take_or_throw();
+  if (!open) return false;
   try {
-    work.notify([gates, gate = *gate, &work] { let_go_on(*gates, gate, work); });
+    work.notify([open = *open, &work] { let_go_on(open, work); });
   } catch (...) {
-    gates->open(*gate);
+    (*open)();
     throw;
   }
   return true;
@@ -322,7 +322,7 @@ std::vector<std::string> Communicator::in_flight() const {
 
 StreamOrder Communicator::stream_order(int device) const {
   return memory_checked([&] {
-    const bool waits = state_->context()->call_memory().gates(device).take_or_throw() != nullptr;
+    const bool waits = state_->context()->call_memory().devices->has_gates(device).take_or_throw();
     return waits ? StreamOrder::gate : StreamOrder::host;
   });
 }

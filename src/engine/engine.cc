@@ -6,8 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "engine/staged/staged_call.h"
-
 namespace qccl::engine {
 
 Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
@@ -98,10 +96,10 @@ bool Engine::advance_operations() {
 }
 
 bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
-  StagedCall* const staged = operation->staged();
-  if (staged != nullptr && !staged->runs()) {
-    const bool moved = advance_copies(*operation);
-    if (staged->has_ended()) end(operation);
+  DevicePart* const device = operation->device();
+  if (device != nullptr && !device->runs()) {
+    const bool moved = advance_device(*operation);
+    if (device->has_ended()) end(operation);
     return moved;
   }
   auto advanced = operation->log_notes().is_wanted ? recorder_.advance(*operation) : operation->advance();
@@ -110,40 +108,38 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
     return false;
   }
   if (*advanced) operation->note_moved(clock_.now());
-  if (staged != nullptr && !staged->jobs().is_idle()) {
-    operations_.note_device_look(clock_.now() + staged->patience());
-  }
+  if (device != nullptr && device->is_computing()) operations_.note_device_look(clock_.now() + device->patience());
   if (operation->has_differing_call()) mismatches_.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);
-    if (staged == nullptr || begin_return(*operation)) end(operation);
+    if (device == nullptr || begin_return(*operation)) end(operation);
   }
   return *advanced;
 }
 
-// What a call on device memory does before and after its host operation, whose deadline begins with it; until then with
-// each gate that the caller's stream may have waited for. True if anything moved.
-bool Engine::advance_copies(Operation& operation) {
-  StagedCall& staged = *operation.staged();
-  auto advanced = staged.advance();
+// Before and after the operation, whose deadline begins with it; until then with each gate that the caller's stream may
+// have waited for. True if anything moved.
+bool Engine::advance_device(Operation& operation) {
+  DevicePart& device = *operation.device();
+  auto advanced = device.advance();
   if (!advanced.ok()) {
     failures_.fail(operation, advanced.error().kind, advanced.error().message);
     return false;
   }
-  const bool begins = *advanced && staged.runs();
-  if (begins || staged.saw_gate_open()) {
+  const bool begins = *advanced && device.runs();
+  if (begins || device.saw_gate_open()) {
     operation.start(clock_.now());
     operations_.note_deadline(operation.deadline());
   }
-  operations_.note_device_look(clock_.now() + staged.patience());
+  operations_.note_device_look(clock_.now() + device.patience());
   return *advanced;
 }
 
-// The host operation of a call on device memory has ended. True if there is nothing to copy back.
+// The operation of a call on device memory has ended. True if there is nothing to copy back.
 bool Engine::begin_return(Operation& operation) {
-  const Status begun = operation.staged()->begin_return();
+  const Status begun = operation.device()->begin_return();
   if (!begun.ok()) failures_.fail(operation, begun.error().kind, begun.error().message);
-  return operation.staged()->has_ended();
+  return operation.device()->has_ended();
 }
 
 void Engine::end(std::unique_ptr<Operation>& operation) {
@@ -169,9 +165,9 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
   std::vector<std::string> list;
   for (const auto& operation : operations_) {
     if (operation == nullptr || operation->group().id != group) continue;
-    if (const StagedCall* const staged = operation->staged(); staged != nullptr && !staged->runs()) {
+    if (const DevicePart* const device = operation->device(); device != nullptr && !device->runs()) {
       list.push_back(
-          fmt::format("{} #{} waits for {}", operation->describe(), operation->sequence(), staged->awaited()));
+          fmt::format("{} #{} waits for {}", operation->describe(), operation->sequence(), device->awaited()));
       continue;
     }
     const Waiting waiting = operation->waiting();
@@ -191,8 +187,8 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
   const Waiting waiting = operation.waiting();
   const std::vector<GroupRank> peers = peers_.suspects(operation.group(), waiting.peers, clock_.now());
   std::string awaited = peers.empty() ? "" : ", waiting for " + operation.group().rank_list(peers);
-  if (const StagedCall* const staged = operation.staged(); staged != nullptr && !staged->runs()) {
-    awaited = fmt::format(", waiting for {}", staged->awaited());
+  if (const DevicePart* const device = operation.device(); device != nullptr && !device->runs()) {
+    awaited = fmt::format(", waiting for {}", device->awaited());
   }
   return failures_.failure_of(operation, ErrorKind::deadline_exceeded,
                               fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",

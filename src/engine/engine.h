@@ -116,7 +116,7 @@ class Engine {
 
  private:
   bool move();
-  bool advance_copies(Operation& operation);
+  bool advance_device(Operation& operation);
   bool begin_return(Operation& operation);
   void end(std::unique_ptr<Operation>& operation);
   // Its steps, and its end; true if anything moved.

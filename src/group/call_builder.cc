@@ -101,7 +101,8 @@ CallArguments CallBuilder::build(const CollectiveCall& call) {
   if (arguments.plan->call().region != 0) arguments.region = std::move(region->region);
   arguments.awaited = call.options.awaited;
   if (is_staged(call)) staging_.stage(arguments, call);
-  if (arguments.feedback != nullptr && !has_device_lanes(arguments)) staging_.bring_home(*arguments.feedback, call);
+  if (arguments.feedback != nullptr && !is_computed_by_device(arguments))
+    staging_.bring_home(*arguments.feedback, call);
   if (call.options.keep_input) staging_.keep_input(arguments, call);
   return arguments;
 }

@@ -3,35 +3,32 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/compute/device_layout.h"
-#include "engine/staged/staged_call.h"
+#include "device_engine/devices.h"
 #include "job/call_memory.h"
-#include "job/devices/device_staging.h"
 #include "plan/plan.h"
 
 namespace qccl::comm {
 namespace {
 
 using engine::CallArguments;
+using engine::DeviceBuffers;
 using engine::MemoryKind;
 using engine::ResolvedCall;
+using engine::UsedBuffer;
 
-// Up to this size a call is faster between two copies than as jobs of its slices.
-constexpr std::uint64_t kStagedBytes = 64 * 1024;
-
-std::array<UsedBuffer, 2> named(const engine::StagedBuffers& buffers) {
+std::array<UsedBuffer, 2> named(const DeviceBuffers& buffers) {
   return {UsedBuffer{"input", buffers.input, buffers.input_bytes},
           UsedBuffer{"output", buffers.output, buffers.output_bytes}};
 }
 
-bool overwrite_input(const engine::StagedBuffers& buffers) {
+bool overwrite_input(const DeviceBuffers& buffers) {
   return buffers.input < buffers.output + buffers.output_bytes && buffers.output < buffers.input + buffers.input_bytes;
 }
 
-void attach(CallArguments& arguments, engine::StagedCallPtr staged) {
-  arguments.input = staged->memory().input();
-  arguments.output = staged->memory().output();
-  arguments.staged = std::move(staged);
+void attach(CallArguments& arguments, engine::DevicePartPtr device) {
+  arguments.input = device->input();
+  arguments.output = device->output();
+  arguments.device = std::move(device);
 }
 
 }  // namespace
@@ -48,7 +45,7 @@ T CallStaging::take_or_throw(Result<T> result, std::string_view operation) const
 }
 
 // A broadcast's receivers do not read their buffer, although it is their input as well.
-engine::StagedBuffers CallStaging::used_buffers(const CollectiveCall& call, const ResolvedCall& resolved) const {
+DeviceBuffers CallStaging::used_buffers(const CollectiveCall& call, const ResolvedCall& resolved) const {
   const int world = group_.size();
   const std::uint64_t element = element_bytes(resolved.type);
   const bool reads = resolved.collective != Collective::broadcast || resolved.root == group_.rank;
@@ -64,29 +61,19 @@ void CallStaging::place(const CollectiveCall& call, ResolvedCall& resolved, bool
                                   to_string(call.collective));
   if (resolved.memory != MemoryKind::device) return;
   resolved.slice_bytes = slice_bytes_;
-  const bool is_long = resolved.count * element_bytes(resolved.type) > kStagedBytes;
+  const bool is_long = resolved.count * element_bytes(resolved.type) > engine::Devices::kShortBytes;
   const bool has_choice = may_choose && plan::has_algorithm(resolved.collective, Algorithm::sra);
   if (has_choice && is_long && resolved.algorithm != Algorithm::hierarchical) resolved.algorithm = Algorithm::sra;
 }
 
 void CallStaging::stage(CallArguments& arguments, const CollectiveCall& call) const {
-  const Buffers buffers = used_buffers(call, arguments.plan->call());
-  const MemoryKind kind = arguments.plan->call().memory;
-  const std::string_view name = to_string(call.collective);
-  engine::LaneMemory lanes;
-  if (kind == MemoryKind::device) lanes = lane_memory(arguments, call, buffers);
-  if (lanes.bytes > 0 && arguments.feedback != nullptr) {
-    const bool moved = take_or_throw(devices_.move(*arguments.feedback, *call.options.stream), name);
-    if (!moved) lanes = {0, "its error feedback stays in host memory"};
-  }
-  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, kind, lanes), name));
-}
-
-engine::LaneMemory CallStaging::lane_memory(const CallArguments& arguments, const CollectiveCall& call,
-                                            const Buffers& buffers) const {
-  if (std::max(buffers.input_bytes, buffers.output_bytes) <= kStagedBytes) return {0, "it is short"};
-  if (call.options.keep_input) return {0, "it keeps its input"};
-  return {engine::device_lane_bytes(*arguments.plan, group_.size()), "kernels lack its algorithm or codec"};
+  const engine::ExecutablePlan& plan = *arguments.plan;
+  const engine::ComputedCall computed{.plan = plan,
+                                      .world = group_.size(),
+                                      .feedback = arguments.feedback.get(),
+                                      .keeps_input = call.options.keep_input};
+  auto device = devices_.begin(*call.options.stream, used_buffers(call, plan.call()), plan.call().memory, &computed);
+  attach(arguments, take_or_throw(std::move(device), to_string(call.collective)));
 }
 
 void CallStaging::bring_home(internal::FeedbackState& feedback, const CollectiveCall& call) const {
@@ -97,13 +84,13 @@ void CallStaging::bring_home(internal::FeedbackState& feedback, const Collective
 
 void CallStaging::stage(CallArguments& arguments, const MessageCall& call) const {
   const std::string_view name = call.incoming ? "recv" : "send";
-  Buffers buffers{.input = arguments.input, .output = arguments.output};
+  DeviceBuffers buffers{.input = arguments.input, .output = arguments.output};
   (call.incoming ? buffers.output_bytes : buffers.input_bytes) = call.count * element_bytes(call.type);
   const MemoryKind kind = take_or_throw(devices_.kind_of(*call.options.stream, named(buffers)), name);
-  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, kind), name));
+  attach(arguments, take_or_throw(devices_.begin(*call.options.stream, buffers, kind, nullptr), name));
 }
 
-// The memory of a device is written only once the call has ended well: it has no lanes there.
+// The memory of a device is written only once the call has ended well: the host computes it.
 void CallStaging::keep_input(CallArguments& arguments, const CollectiveCall& call) const {
   const engine::ExecutablePlan& plan = *arguments.plan;
   const bool reads = call.collective != Collective::broadcast || plan.call().root == group_.rank;

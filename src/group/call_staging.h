@@ -9,14 +9,13 @@
 #include "job/group_identity.h"
 
 namespace qccl::engine {
-struct LaneMemory;
-struct StagedBuffers;
+struct DeviceBuffers;
+class Devices;
 }  // namespace qccl::engine
 
 namespace qccl::comm {
 
 struct CallMemory;
-class DeviceStaging;
 
 // Throws Error, naming the group, if the call's buffers or its stream are wrong. Thread-safe.
 class CallStaging {
@@ -26,7 +25,7 @@ class CallStaging {
 
   // Completes the call for the memory of its buffers. `may_choose`: nobody asked for its algorithm.
   void place(const CollectiveCall& call, engine::ResolvedCall& resolved, bool may_choose) const;
-  // Makes the call run on lanes of the device, or in host memory between its copies.
+  // Gives a device its part in the call.
   void stage(engine::CallArguments& arguments, const CollectiveCall& call) const;
   void stage(engine::CallArguments& arguments, const MessageCall& call) const;
   // The call computes on the host: the state must be there, too, unless another call has it; then this one will be
@@ -36,17 +35,12 @@ class CallStaging {
   void keep_input(engine::CallArguments& arguments, const CollectiveCall& call) const;
 
  private:
-  using Buffers = engine::StagedBuffers;
-
-  // Of a call on device memory.
-  engine::LaneMemory lane_memory(const engine::CallArguments& arguments, const CollectiveCall& call,
-                                 const Buffers& buffers) const;
-  Buffers used_buffers(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
+  engine::DeviceBuffers used_buffers(const CollectiveCall& call, const engine::ResolvedCall& resolved) const;
   template <class T>
   T take_or_throw(Result<T> result, std::string_view operation) const;
 
   const GroupIdentity& group_;
-  DeviceStaging& devices_;
+  engine::Devices& devices_;
   engine::KeptPool& kept_inputs_;
   const std::size_t slice_bytes_;
 };

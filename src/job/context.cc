@@ -119,7 +119,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
   runtime_ =
       std::make_unique<EngineRuntime>(std::move(transport), engine, polling, status_of(membership_, job), clock_);
   driver_ = &runtime_->driver();
-  call_memory_->watch = &runtime_->gate_watch();
+  runtime_->watch_gates(*call_memory_->devices);
   groups_ =
       std::make_unique<JobGroups>(driver(), std::move(cost_environment), engine.slice_bytes, options.init_timeout);
   return {};

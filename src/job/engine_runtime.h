@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "device_engine/devices.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
-#include "job/devices/gate_watch.h"
 #include "job/status_server.h"
 #include "transport/transport.h"
 
@@ -26,14 +26,17 @@ class EngineRuntime {
 
   engine::ProgressDriver& driver() { return driver_; }
   const Transport& transport() const { return *transport_; }
-  GateWatch& gate_watch() { return gate_watch_; }
+  // Their streams go on if the engine stands still (Devices::watch_gates()).
+  void watch_gates(engine::Devices& devices) {
+    gate_watch_ = devices.watch_gates([this] { return engine_.rounds(); });
+  }
 
  private:
   const std::unique_ptr<Transport> transport_;
   engine::Engine engine_;
   engine::ProgressDriver driver_;
   std::optional<StatusServer> status_;
-  GateWatch gate_watch_{[this] { return engine_.rounds(); }};
+  std::shared_ptr<void> gate_watch_;
 };
 
 }  // namespace qccl::comm

@@ -1,5 +1,5 @@
 // The watch of gates, with an engine that makes rounds or does not.
-#include "job/devices/gate_watch.h"
+#include "device_engine/gate_watch.h"
 
 #include <atomic>
 #include <thread>
@@ -9,7 +9,7 @@
 namespace qccl::testing {
 namespace {
 
-constexpr comm::GateWatch::Patience kPatience{.interval = std::chrono::milliseconds(1), .looks = 5};
+constexpr engine::GateWatch::Patience kPatience{.interval = std::chrono::milliseconds(1), .looks = 5};
 constexpr std::uint64_t kManyLooks = 20;
 
 class WatchedGates : public ::testing::Test {
@@ -37,7 +37,7 @@ class WatchedGates : public ::testing::Test {
 };
 
 TEST_F(WatchedGates, open_if_the_engine_stands_still) {
-  comm::GateWatch watch([this] { return stands(); }, kPatience);
+  engine::GateWatch watch([this] { return stands(); }, kPatience);
   watch.add(*gates_);
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(gates_->close(stream_.handle()).take_or_throw());
@@ -49,7 +49,7 @@ TEST_F(WatchedGates, open_if_the_engine_stands_still) {
 }
 
 TEST_F(WatchedGates, stay_closed_while_the_engine_goes_on) {
-  comm::GateWatch watch([this] { return goes_on(); }, kPatience);
+  engine::GateWatch watch([this] { return goes_on(); }, kPatience);
   watch.add(*gates_);
   ASSERT_TRUE(gates_->close(stream_.handle()).take_or_throw());
   await_looks();
@@ -59,7 +59,7 @@ TEST_F(WatchedGates, stay_closed_while_the_engine_goes_on) {
 }
 
 TEST_F(WatchedGates, that_are_open_need_no_engine) {
-  comm::GateWatch watch([this] { return stands(); }, kPatience);
+  engine::GateWatch watch([this] { return stands(); }, kPatience);
   watch.add(*gates_);
   await_looks();
   EXPECT_EQ(logged(), "");

@@ -18,6 +18,11 @@ from bench.gpu.steps import NoGpu, Runner, Step  # noqa: E402
 
 import first_contact as script  # noqa: E402
 
+pytestmark = pytest.mark.skipif(
+    "QCCL_DEVICES:BOOL=OFF" in (ROOT / "build" / "CMakeCache.txt").read_text(),
+    reason="built without devices (QCCL_DEVICES=OFF)",
+)
+
 SYSTEM_PYTHON = "/usr/bin/python3"  # has no torch, nor any package of .venv
 FEW = ["--formats", "minmax:bits=4", "none of bfloat16", "--suites", "ShadowPoolTest", "--streams", 1, 4]
 
@@ -208,7 +213,7 @@ def test_tests_of_a_suite_that_fails_run_again_each_in_a_process_of_its_own_afte
         "#!/bin/sh\ncase $1 in\n"
         "--gtest_list_tests) printf 'S.\\n  a\\n  b/shm  # GetParam() = 1\\n  c\\nT.\\n  a\\n' ;;\n"
         "'--gtest_filter=S.*') printf 'passed: S.a\\nFAILED: S.b/shm\\nit broke\\n'; exit 1 ;;\n"
-        "*) echo \"passed: ${1#*=}\" ;;\nesac\n"
+        '*) echo "passed: ${1#*=}" ;;\nesac\n'
     )
     program.chmod(0o755)
     contact = script.Contact(script.parse_arguments(["--build", str(tmp_path), "--out", str(tmp_path / "out")]))

@@ -16,6 +16,11 @@ from bench.gpu import figures  # noqa: E402
 
 import run_gpu as script  # noqa: E402
 
+pytestmark = pytest.mark.skipif(
+    "QCCL_DEVICES:BOOL=OFF" in (ROOT / "build" / "CMakeCache.txt").read_text(),
+    reason="built without devices (QCCL_DEVICES=OFF)",
+)
+
 BENCH = ROOT / "build" / "bench"
 FAKE = {"LD_LIBRARY_PATH": str(ROOT / "build" / "fake_cuda")}
 KERNELS = ["--elements", "20000", "--slice", "8192", "--copy-bytes", "65536", "--samples", "0"]

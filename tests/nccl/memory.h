@@ -115,6 +115,10 @@ class Memories : public ::testing::TestWithParam<Where> {
   void TearDown() override { EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{}); }
 };
 inline std::string memory_name(const ::testing::TestParamInfo<Where>& info) { return name_of(info.param); }
+#if QCCL_DEVICES
 inline const auto kEveryMemory = ::testing::Values(Where::host, Where::pinned, Where::device);
+#else
+inline const auto kEveryMemory = ::testing::Values(Where::host);
+#endif
 
 }  // namespace qccl::testing

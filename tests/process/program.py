@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("QCCL_PROGRAM") or ROOT / "build" / "qccl")
+DEVICES = "QCCL_DEVICES:BOOL=OFF" not in (ROOT / "build" / "CMakeCache.txt").read_text()
+WITHOUT_DEVICES = "built without devices (QCCL_DEVICES=OFF)"
 DEADLINE = 120  # seconds until a test gives up on a process; nothing waits for it to pass
 
 MARK = "QCCL_TEST_JOB"

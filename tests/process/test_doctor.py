@@ -6,7 +6,9 @@ import sys
 
 import pytest
 from job import free_port
-from program import PROGRAM, ROOT, run
+from program import DEVICES, PROGRAM, ROOT, WITHOUT_DEVICES, run
+
+needs_devices = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
 
 
 def lines_of(text: str) -> dict[str, str]:
@@ -34,6 +36,7 @@ def test_alone_it_says_what_is_here_and_that_nothing_is_wrong():
 FAKE_CUDA = str(PROGRAM.parent / "fake_cuda")
 
 
+@needs_devices
 def test_devices_are_counted_and_described():
     said = lines_of(doctor(LD_LIBRARY_PATH=FAKE_CUDA).stdout)
     assert said["devices"] == "2, driver 12.0 (docs/gpu.md)"
@@ -46,6 +49,7 @@ def test_devices_are_counted_and_described():
         assert said[f"device {index}"] == of_device
 
 
+@needs_devices
 def test_it_says_whether_streams_can_wait_and_why_not():
     def order(**variables):
         done = doctor(LD_LIBRARY_PATH=FAKE_CUDA, **variables)
@@ -61,6 +65,7 @@ def test_it_says_whether_streams_can_wait_and_why_not():
     assert refused == "host: streams of device 0 can't wait for calls: cuStreamWaitValue32: error 801"
 
 
+@needs_devices
 def test_each_rank_tries_whether_its_device_can_use_shared_memory():
     usable = "can use shared memory where it lies: tried (cuMemHostRegister)"
     assert lines_of(doctor(LD_LIBRARY_PATH=FAKE_CUDA).stdout)["device transfers"] == f"device 0 {usable}"
@@ -69,6 +74,7 @@ def test_each_rank_tries_whether_its_device_can_use_shared_memory():
     assert lines_of(second.stdout)["device transfers"] == f"device 1 {usable}"
 
 
+@needs_devices
 def test_a_device_that_cannot_use_shared_memory_is_no_fault():
     done = doctor(LD_LIBRARY_PATH=FAKE_CUDA, FAKE_CUDA_FAIL="cuMemHostRegister=801")
     said = lines_of(done.stdout)["device transfers"]
@@ -76,6 +82,7 @@ def test_a_device_that_cannot_use_shared_memory_is_no_fault():
     assert said == "device 0 can't use shared memory where it lies: device 0: cuMemHostRegister: error 801"
 
 
+@needs_devices
 def test_kernels_for_devices_are_those_that_the_build_has():
     built = (PROGRAM.parent / "device_kernels" / "cubins.fatbin").exists()
     said = lines_of(doctor().stdout)["device kernels"]
@@ -94,6 +101,7 @@ def test_kernels_that_a_variable_chooses_are_named_with_it(tmp_path):
     assert named == f"those of {file}, which QCCL_DEVICE_KERNELS names (docs/gpu.md)"
 
 
+@needs_devices
 def test_a_machine_without_a_gpu_says_so_in_the_loaders_words():
     try:
         ctypes.CDLL("libcuda.so.1")

@@ -22,9 +22,7 @@ def shell(text: str, folder) -> str:
     here = text.replace("/tmp/", f"{folder}/").replace("docs/images/", f"{folder}/images/")
     here = here.replace("build/qccl", str(PROGRAM)).replace("build/bench", str(PROGRAM.parent / "bench"))
     here = here.replace(".venv/bin/python", sys.executable)
-    done = subprocess.run(
-        ["sh", "-ec", here], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(["sh", "-ec", here], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -6,7 +6,9 @@ import re
 import subprocess
 
 import pytest
-from program import PROGRAM, environment, run
+from program import DEVICES, PROGRAM, WITHOUT_DEVICES, environment, run
+
+pytestmark = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
 
 FAKE = {"LD_LIBRARY_PATH": str(PROGRAM.parent / "fake_cuda")}
 SIZES = ["-b", "1K", "-e", "256K", "-f", "16", "-n", "2", "-w", "1"]

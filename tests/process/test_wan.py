@@ -91,7 +91,6 @@ class Line:
             sent = subprocess.run(client, stdout=subprocess.PIPE, text=True, check=True, timeout=DEADLINE)
             return float(sent.stdout or server.stdout.readline())
 
-
     def doctor(self, *settings: str) -> str:
         """What `qccl doctor` with a rank on each host prints."""
         job = [f"WORLD_SIZE={self.hosts}", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", *settings]

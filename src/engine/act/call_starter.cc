@@ -40,7 +40,7 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
   if (target->failure) return refuse(arguments, *target->failure);
   if (arguments.message) return post_message(*target, std::move(arguments));
   if (arguments.feedback != nullptr) {
-    arguments.random_counter = arguments.feedback->claim(device_of_lanes(arguments));
+    arguments.random_counter = arguments.feedback->claim(device_of(arguments));
     if (!arguments.random_counter) {
       return refuse(arguments,
                     {.kind = ErrorKind::misuse, .message = fmt::format("QCCL: {}", internal::FeedbackState::kInUse)});
@@ -107,7 +107,7 @@ bool CallStarter::exchange_or_post(CallArguments&& arguments, const std::shared_
   Group* const target = groups_.find(arguments.group);
   // Stored frames may be those of a peer that has made another call.
   const bool may_exchange = operations_.empty() && target != nullptr && !target->failure && target->stored.empty() &&
-                            !arguments.message && arguments.staged == nullptr && arguments.plan->call().board &&
+                            !arguments.message && arguments.device == nullptr && arguments.plan->call().board &&
                             !recorder_.is_on();
   if (!may_exchange) {
     arguments.work = work;

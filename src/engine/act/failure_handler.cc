@@ -7,8 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "engine/staged/staged_call.h"
-
 namespace qccl::engine {
 using wire::FrameKind;
 
@@ -84,8 +82,8 @@ void FailureHandler::close(Group& group) {
     group.failure = closed_;
   }
   for (const auto& operation : operations_) {
-    if (&operation->group() == &group && operation->staged() != nullptr)
-      operation->staged()->drain(operation->fills_if_failed());
+    if (&operation->group() == &group && operation->device() != nullptr)
+      operation->device()->drain(operation->fills_if_failed());
   }
   sweep_needed_ = true;
   sweep();
@@ -121,13 +119,13 @@ void FailureHandler::sweep() {
   for (auto& operation : operations_) {
     if (!operation->group().failure) continue;
     operation->drop_frames();
-    StagedCall* const staged = operation->staged();
-    if (staged != nullptr && !staged->abandon(operation->fills_if_failed())) {
+    DevicePart* const device = operation->device();
+    if (device != nullptr && !device->abandon(operation->fills_if_failed())) {
       sweep_needed_ = true;
-      operations_.note_device_look(clock_.now() + staged->patience());
+      operations_.note_device_look(clock_.now() + device->patience());
       continue;
     }
-    const bool well = operation->finished() && (staged == nullptr || staged->has_returned());
+    const bool well = operation->finished() && (device == nullptr || device->has_returned());
     complete(*operation, well ? nullptr : operation->group().failure);
     operation.reset();
   }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "engine/staged/staged_call.h"
 
 namespace qccl::engine {
 namespace {
@@ -139,10 +138,10 @@ void PeerFailures::check_deadlines() {
 void PeerFailures::miss_deadline(const Operation& operation) {
   const Group& owner = operation.group();
   const Nanoseconds timeout = operation.arguments().timeout;
-  if (const StagedCall* const staged = operation.staged(); staged != nullptr && !staged->runs()) {
+  if (const DevicePart* const device = operation.device(); device != nullptr && !device->runs()) {
     return failures_.fail(operation, ErrorKind::deadline_exceeded,
                           fmt::format("the deadline of {:.3g} s passed while this rank waited for {}", seconds(timeout),
-                                      staged->awaited()),
+                                      device->awaited()),
                           options_.rank);
   }
   const Waiting waiting = operation.waiting();

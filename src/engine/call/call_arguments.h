@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/pooled.h"
 #include "base/rank.h"
+#include "engine/call/device_part.h"
 #include "engine/call/executable_plan.h"
 #include "engine/call/feedback_state.h"
 #include "engine/call/kept_input.h"
@@ -27,13 +28,6 @@ struct MappedRegion {
   bool on_board = false;                              // all ranks map all, and meet on the group's board
   std::vector<std::shared_ptr<std::byte>> of_member;  // by group rank; null on other hosts
 };
-
-// The copies of a call on device memory (engine/staged/staged_call.h). Dropping it waits for those under way.
-class StagedCall;
-struct StagedCallReturn {
-  void operator()(StagedCall* call) const;
-};
-using StagedCallPtr = std::unique_ptr<StagedCall, StagedCallReturn>;
 
 // A send or a recv.
 struct Message {
@@ -57,7 +51,7 @@ struct CallArguments {
   std::optional<std::uint64_t> random_counter{};
   std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
   std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
-  StagedCallPtr staged{};                               // then `input` and `output` are its host memory
+  DevicePartPtr device{};                               // null: no device has a part in it
   KeptInput kept{};                                     // to be given back if the call fails
   bool keeps_input = false;                             // which its output overwrites
   Nanoseconds timeout{0};
@@ -76,17 +70,11 @@ struct CallArguments {
 
 using ArgumentsList = PooledVector<CallArguments>;
 
-// The device that the operation's lanes run on, by an address that is its own; null: the host.
-const void* device_of_lanes(const StagedCall& staged);
-inline const void* device_of_lanes(const CallArguments& arguments) {
-  return arguments.staged == nullptr ? nullptr : device_of_lanes(*arguments.staged);
+// DevicePart::place(); null without one.
+inline const void* device_of(const CallArguments& arguments) {
+  return arguments.device == nullptr ? nullptr : arguments.device->place();
 }
-// See StagedCall::describe_place(); "" of a call on host memory.
-std::string describe_place(const StagedCall& staged);
-inline std::string describe_place(const CallArguments& arguments) {
-  return arguments.staged == nullptr ? "" : describe_place(*arguments.staged);
-}
-inline bool has_device_lanes(const CallArguments& arguments) { return device_of_lanes(arguments) != nullptr; }
+inline bool is_computed_by_device(const CallArguments& arguments) { return device_of(arguments) != nullptr; }
 
 // MappedOperation runs it.
 inline bool reduces_on_board(const CallArguments& arguments) {

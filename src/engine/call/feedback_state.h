@@ -14,7 +14,7 @@
 
 namespace qccl::internal {
 
-// Both sides of a FeedbackState while they are in a device's memory (engine/staged/device_feedback.h).
+// Both sides of a FeedbackState while they are in a device's memory (DeviceFeedback).
 class DeviceSides {
  public:
   virtual ~DeviceSides() = default;

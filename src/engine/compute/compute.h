@@ -1,8 +1,8 @@
 // The seam between what moves a collective's slices (PlanOperation) and what computes them.
 //
 // A Compute serves one operation at a time. It works on the current slice of each lane and knows neither frames nor
-// credit. HostCompute is done when its functions return, as is the simulator's, which only counts; what DeviceCompute
-// begins ends later.
+// credit. HostCompute is done when its functions return, as is the simulator's, which only counts; what a device begins
+// ends later (DeferredSteps).
 #pragma once
 
 #include <cstddef>
@@ -15,49 +15,18 @@
 #include "base/rank.h"
 #include "base/result.h"
 #include "engine/call/call_arguments.h"
+#include "engine/compute/deferred_steps.h"
 #include "engine/compute/math_context.h"
 
 namespace qccl::engine {
+
+class InboundStreams;
+class OutboundStreams;
 
 // The payload of a send step.
 struct Outgoing {
   ConstBytes ready{};     // where it lies already; data() is null: write() makes it
   std::size_t limit = 0;  // the most bytes that it can have
-};
-
-// The side of a Compute whose work ends later than the functions that begin it. One thread.
-class LaterWork {
- public:
-  static constexpr std::size_t kMostFrames = 7;
-
-  // The lane may take the first step of its slice; if not, it may after a look() that was true, or a note_sent().
-  virtual bool has_room(std::size_t lane) const = 0;
-  // begin_payload() can write to frames.
-  virtual bool takes_frames(std::size_t lane, std::size_t step) const = 0;
-  // Begins the payload of a send step, for all of its peers, unless it is one of Compute::outgoing(): then false.
-  // `frames`: of the first kMostFrames peers, where it is written besides; null for those without.
-  virtual bool begin_payload(std::size_t lane, std::size_t step, std::span<const Bytes> frames) = 0;
-  // That payload, of which a slice has one, for peers without a frame; data() is null while it is being made, until a
-  // look() that is true.
-  virtual ConstBytes find_payload(std::size_t lane, std::uint64_t slice) const = 0;
-  // It was sent to all peers of a step.
-  virtual void note_sent(std::size_t lane, std::uint64_t slice) = 0;
-  // Where the payload of a step that receives may arrive; null: nowhere now.
-  virtual std::byte* find_place(std::size_t lane, std::size_t step, std::uint64_t slice) const = 0;
-  // The payload of the last receive() must stay in place until has_read() of its slice.
-  virtual bool keeps_payload(std::size_t lane) const = 0;
-  // Everything that the slice's steps began has ended. Only until the lane has_room() for the slice that takes its
-  // place.
-  virtual bool has_read(std::size_t lane, std::uint64_t slice) const = 0;
-  // Whether anything has ended since the last time.
-  virtual Result<bool> look() = 0;
-  // Sets off what was begun.
-  virtual Status submit() = 0;
-  // Everything that was begun has ended.
-  virtual bool is_idle() const = 0;
-
- protected:
-  ~LaterWork() = default;
 };
 
 // Lanes and steps are indices into the plan's schedule. One thread.
@@ -93,8 +62,9 @@ class Compute {
   // become what they were before it.
   virtual void take_back() {}
 
-  // Null: what its functions begin has ended when they return.
-  virtual LaterWork* later() { return nullptr; }
+  // The steps that end later than the functions that begin them, over an operation's streams, which outlive the result.
+  // Null: all end at once.
+  virtual std::unique_ptr<DeferredSteps> defer(InboundStreams&, OutboundStreams&) { return nullptr; }
 };
 
 struct ComputeContext {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/rank.h"
 #include "base/result.h"
+#include "engine/compute/deferred_steps.h"
 
 namespace qccl::engine {
 
@@ -96,13 +97,6 @@ class LaneQueues {
 
 // What came of a step: `waits`: the lane will be woken; `no_room`: try again.
 enum class StepStatus : std::uint8_t { done, waits, no_room };
-
-// What came of advancing a lane.
-struct LaneAdvance {
-  bool moved = false;
-  bool is_ready = false;   // it can go on at once
-  GroupRank starved_by{};  // the peer for which there was no room
-};
 
 // One thread. Allocates in begin() alone, and there only to grow.
 class LaneScheduler {

@@ -1,6 +1,5 @@
 #include "engine/run/operation_factory.h"
 
-#include "engine/compute/device_compute.h"
 #include "engine/compute/host_compute.h"
 #include "engine/run/mailbox.h"
 #include "engine/run/plan_operation.h"
@@ -19,7 +18,7 @@ std::unique_ptr<Operation> OperationFactory::make(Group& group, const CallArgume
 std::unique_ptr<Compute> OperationFactory::make_compute(const Group& group, const CallArguments& arguments) const {
   const ComputeContext context{arguments.plan.get(), group.world(), group.rank, &pool_, options_.seed};
   if (options_.make_compute) return options_.make_compute(context);
-  if (has_device_lanes(arguments)) return std::make_unique<DeviceCompute>(context);
+  if (is_computed_by_device(arguments)) return arguments.device->make_compute(context);
   return std::make_unique<HostCompute>(context);
 }
 

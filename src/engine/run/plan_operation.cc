@@ -36,7 +36,7 @@ PlanOperation::PlanOperation(Group& group, FrameSender& frame_sender, const Exec
                       .followers = {},
                       .slices = plan.slice_count(lane.count)});
   }
-  if (LaterWork* const work = compute_->later()) later_.emplace(plan, *work, inbound_, outbound_);
+  deferred_ = compute_->defer(inbound_, outbound_);
 }
 
 // A call that has not ended has no caller any more, whose memory it could write.
@@ -61,7 +61,7 @@ void PlanOperation::begin(std::uint64_t sequence, CallArguments&& arguments, Tim
 }
 
 void PlanOperation::park() {
-  QCCL_CHECK(!later_ || later_->has_none());
+  QCCL_CHECK(deferred_ == nullptr || deferred_->has_none());
   end_feedback(true);
   Operation::park();
 }
@@ -119,8 +119,8 @@ std::byte* PlanOperation::find_destination(GroupRank peer, const FrameHeader& he
   const std::size_t elements = plan().slice_length(progress.lane->count, header.slice);
   if (header.payload_bytes != plan().payload_limit(elements, steps[at].raw)) return nullptr;
   std::byte* destination = nullptr;
-  if (later_) {
-    destination = later_->work().find_place(lane, at, header.slice);
+  if (deferred_ != nullptr) {
+    destination = deferred_->find_place(lane, at, header.slice);
   } else if ((plan().codec() == nullptr || steps[at].raw) && progress.copies_next(at, header.slice)) {
     destination = compute_->find_destination(lane, header.slice);
   }
@@ -133,7 +133,7 @@ void PlanOperation::drop_frames() {
   for (LaneProgress& progress : lanes_) {
     for (HeldSlice* const held : {&progress.current, &progress.pending, &progress.received}) inbound_.release(*held);
   }
-  if (later_) later_->drop();
+  if (deferred_ != nullptr) deferred_->drop();
 }
 
 Waiting PlanOperation::waiting() const {
@@ -169,10 +169,10 @@ StepStatus PlanOperation::send_slice(std::size_t lane, std::size_t stream) {
   return StepStatus::done;
 }
 
-// To each of the step's peers, now or, if the payload is made later, when the lane is advanced next.
+// To each of the step's peers, now or, if it is deferred, when the lane is advanced next.
 StepStatus PlanOperation::send(std::size_t lane) {
   LaneProgress& progress = lanes_[lane];
-  if (later_ && later_->begin(lane, progress.slice, progress.step)) return StepStatus::done;
+  if (deferred_ != nullptr && deferred_->begin_send(lane, progress.slice, progress.step)) return StepStatus::done;
   const std::size_t first = (*progress.first_streams)[progress.step];
   for (; progress.sent < progress.lane->steps[progress.step].peers.size(); ++progress.sent) {
     const StepStatus status = send_slice(lane, first + progress.sent);
@@ -193,7 +193,7 @@ Result<StepStatus> PlanOperation::receive(std::size_t lane) {
   const Status received = compute_->receive(lane, progress.step, progress.current.frame.payload());
   const bool reduces = step.kind == StepKind::recv_reduce;
   if (reduces) inbound_.release(progress.pending);
-  if (later_ && received.ok() && later_->work().keeps_payload(lane)) inbound_.keep(progress.current);
+  if (deferred_ != nullptr && received.ok() && deferred_->keeps_payload(lane)) inbound_.keep(progress.current);
   if (!reduces && progress.step + 1 < progress.lane->steps.size()) {
     progress.received = std::exchange(progress.current, {});
   } else if (reduces && received.ok() && compute_->keeps_part(lane)) {
@@ -219,15 +219,15 @@ Result<StepStatus> PlanOperation::take_step(std::size_t lane) {
 Result<LaneAdvance> PlanOperation::advance_lane(std::size_t lane) {
   LaneProgress& progress = lanes_[lane];
   LaneAdvance result;
-  if (later_ && !later_->is_empty(lane)) {
+  if (deferred_ != nullptr && deferred_->has_sends(lane)) {
     std::uint64_t sent_bytes = 0;
-    result = later_->send(lane, sent_bytes);
+    result = deferred_->send(lane, sent_bytes);
     note_sent(sent_bytes);
     note_ended(lane);
     if (!result.starved_by.is_none()) return result;
   }
   while (progress.has_slices()) {
-    if (later_ && progress.step == 0 && !later_->work().has_room(lane)) return result;
+    if (deferred_ != nullptr && progress.step == 0 && !deferred_->may_begin(lane)) return result;
     const Step& step = progress.lane->steps[progress.step];
     const std::size_t sent_before = progress.sent;
     auto status = take_step(lane);
@@ -249,13 +249,14 @@ void PlanOperation::end_slice(std::size_t lane) {
   progress.step = 0;
   ++progress.slice;
   compute_->begin_slice(lane, progress.slice);
-  if (later_) later_->release_read();
+  if (deferred_ != nullptr) deferred_->release_read();
   note_ended(lane);
 }
 
-// A slice whose payload is made later ends when that is sent.
+// A slice with a deferred send ends with that.
 std::uint64_t PlanOperation::ended_slices(std::size_t lane) const {
-  return later_ ? std::min(lanes_[lane].slice, later_->unsent_slice(lane)) : lanes_[lane].slice;
+  const std::uint64_t slice = lanes_[lane].slice;
+  return deferred_ == nullptr ? slice : std::min(slice, deferred_->unsent_slice(lane));
 }
 
 // Once for each slice that the lane ends, or for several.
@@ -281,15 +282,16 @@ void PlanOperation::open_followers(std::size_t lane, std::uint64_t ended) {
 Result<bool> PlanOperation::advance() {
   bool moved = outbound_.announce();
   moved |= inbound_.grant();
-  if (later_) {
-    QCCL_ASSIGN(const bool ended, later_->look(scheduler_));
+  if (deferred_ != nullptr) {
+    QCCL_ASSIGN(const bool ended, deferred_->look());
+    for (std::size_t lane = 0; ended && lane < lanes_.size(); ++lane) scheduler_.wake(lane);
     moved |= ended;
   }
   auto lanes_moved = scheduler_.run([this](std::size_t lane) { return advance_lane(lane); });
   if (!lanes_moved.ok()) return lanes_moved.failure();
   moved |= *lanes_moved;
   if (moved) inbound_.grant();
-  if (later_) QCCL_TRY(later_->work().submit());
+  if (deferred_ != nullptr) QCCL_TRY(deferred_->submit());
   return moved;
 }
 

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/compute/compute.h"
+#include "engine/compute/deferred_steps.h"
 #include "engine/run/lane_scheduler.h"
-#include "engine/run/later_frames.h"
 #include "engine/run/streams.h"
 #include "engine/state/operation.h"
 
@@ -21,13 +20,13 @@ class PlanOperation final : public Operation {
 
   bool can_run(const CallArguments& arguments) const override {
     return !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan &&
-           has_device_lanes(arguments) == later_.has_value();
+           is_computed_by_device(arguments) == (deferred_ != nullptr);
   }
   void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override;
   void park() override;
 
   Result<bool> advance() override;
-  bool finished() const override { return scheduler_.all_ended() && (!later_ || later_->work().is_idle()); }
+  bool finished() const override { return scheduler_.all_ended() && (deferred_ == nullptr || deferred_->is_idle()); }
   Status on_frame(GroupRank peer, Frame&& frame) override;
   std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return inbound_.awaits_placed(); }
@@ -75,7 +74,7 @@ class PlanOperation final : public Operation {
   std::unique_ptr<Compute> compute_;
   InboundStreams inbound_;
   OutboundStreams outbound_;
-  std::optional<LaterFrames> later_;  // if the Compute's work ends later
+  std::unique_ptr<DeferredSteps> deferred_;  // null: the Compute has none
   std::vector<LaneProgress> lanes_;
   LaneScheduler scheduler_;
 };

@@ -54,7 +54,7 @@ class PostedCall {
   const CallArguments& arguments() const { return arguments_; }
   const std::shared_ptr<internal::WorkState>& work() const { return arguments_.work; }
   // Null: the call's buffers are in host memory, and it waits for no stream.
-  StagedCall* staged() const { return arguments_.staged.get(); }
+  DevicePart* device() const { return arguments_.device.get(); }
   // A stream goes on when it ends, well or not, and its output does not overwrite an input that is to be kept.
   bool fills_if_failed() const { return work() != nullptr && work()->is_gated() && !arguments_.keeps_input; }
   bool is_message() const { return arguments_.message.has_value(); }
@@ -114,7 +114,7 @@ class Operation : public PostedCall {
   virtual void park() {
     arguments_.work.reset();
     arguments_.region.reset();
-    arguments_.staged.reset();
+    arguments_.device.reset();
     arguments_.kept = {};
   }
 

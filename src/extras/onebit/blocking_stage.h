@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "job/devices/device_staging.h"
+#include "device_engine/devices.h"
 
 namespace qccl::comm {
 
@@ -12,14 +12,14 @@ class BlockingStage {
  public:
   enum class Use { read, write, update };
   struct Buffer {
-    UsedBuffer memory;
+    engine::UsedBuffer memory;
     Use use;
   };
 
   // The clock and the devices outlive it.
-  BlockingStage(DeviceStaging& devices, const Clock& clock) : devices_(devices), clock_(clock) {}
+  BlockingStage(engine::Devices& devices, const Clock& clock) : devices_(devices), clock_(clock) {}
 
-  // Waits for the stream, and copies what the call reads to host memory. Fails as DeviceStaging does, and with
+  // Waits for the stream, and copies what the call reads to host memory. Fails as Devices does, and with
   // deadline_exceeded.
   Status bring(const DeviceStream& stream, std::span<const Buffer> buffers, TimePoint deadline);
   // The host memory of a buffer, in the order of bring(). It has the buffer's content if the call reads it.
@@ -31,9 +31,9 @@ class BlockingStage {
   template <class Condition>
   Status wait_until(const Condition& holds, TimePoint deadline);
 
-  DeviceStaging& devices_;
+  engine::Devices& devices_;
   const Clock& clock_;
-  std::vector<engine::StagedCallPtr> calls_;
+  std::vector<engine::DevicePartPtr> parts_;
   std::vector<std::byte*> hosts_;
 };
 

@@ -199,7 +199,7 @@ void run(CommunicatorState& group, const OnebitBuffers& buffers, const OnebitOpt
 }
 
 template <class T>
-comm::UsedBuffer used(const char* name, std::span<T> buffer) {
+engine::UsedBuffer used(const char* name, std::span<T> buffer) {
   return {name, reinterpret_cast<const std::byte*>(buffer.data()), buffer.size_bytes()};
 }
 

@@ -1,10 +1,10 @@
-#include "job/devices/gate_watch.h"
+#include "device_engine/gate_watch.h"
 
 #include <algorithm>
 
 #include "base/log.h"
 
-namespace qccl::comm {
+namespace qccl::engine {
 
 void GateWatch::add(device::Gates& gates) {
   const std::lock_guard lock(mutex_);
@@ -40,4 +40,4 @@ void GateWatch::open_all() const {
   for (device::Gates* const each : gates_) each->open_all();
 }
 
-}  // namespace qccl::comm
+}  // namespace qccl::engine

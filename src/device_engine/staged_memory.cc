@@ -1,4 +1,4 @@
-#include "engine/staged/staged_memory.h"
+#include "device_engine/staged_memory.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,14 +9,14 @@ namespace {
 // Shadows of separate buffers begin on cache lines of their own.
 constexpr std::size_t kAlignment = 256;
 
-bool overlap(const StagedBuffers& buffers) {
+bool overlap(const DeviceBuffers& buffers) {
   return buffers.input_bytes > 0 && buffers.output_bytes > 0 && buffers.input < buffers.output + buffers.output_bytes &&
          buffers.output < buffers.input + buffers.input_bytes;
 }
 
 }  // namespace
 
-void StagedMemory::take(ShadowPool& pool, const device::Device& device, const StagedBuffers& buffers, Use use,
+void StagedMemory::take(ShadowPool& pool, const device::Device& device, const DeviceBuffers& buffers, Use use,
                         const LaneMemory& lanes) {
   use_ = use;
   why_shadow_ = lanes.why_not;

@@ -1,54 +1,63 @@
-#include "engine/run/later_frames.h"
+#include "device_engine/device_steps.h"
 
 #include <algorithm>
 #include <span>
 #include <utility>
 
-#include "engine/compute/device_layout.h"
+#include "device_engine/device_compute.h"
 
 namespace qccl::engine {
 
-LaterFrames::LaterFrames(const ExecutablePlan& plan, LaterWork& work, InboundStreams& inbound,
+DeviceSteps::DeviceSteps(const ExecutablePlan& plan, DeviceCompute& compute, InboundStreams& inbound,
                          OutboundStreams& outbound)
-    : plan_(plan), work_(work), inbound_(inbound), outbound_(outbound), lanes_(plan.schedule().lanes.size()) {
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    : plan_(plan), compute_(compute), inbound_(inbound), outbound_(outbound), sends_(plan.schedule().lanes.size()) {
+  for (std::size_t lane = 0; lane < sends_.size(); ++lane) {
     // A lane has kMostDepth slices on their way, and one whose steps are being taken.
-    lanes_[lane].reserve((DeviceLayout::kMostDepth + 1) * plan.schedule().lanes[lane].steps.size());
+    sends_[lane].reserve((DeviceLayout::kMostDepth + 1) * plan.schedule().lanes[lane].steps.size());
   }
 }
 
 // Work that has not ended may still write to the rooms.
-LaterFrames::~LaterFrames() {
-  for (std::vector<Send>& sends : lanes_) {
+DeviceSteps::~DeviceSteps() {
+  for (std::vector<Send>& sends : sends_) {
     for (Send& send : sends) std::ranges::for_each(send.rooms, &Reservation::forget);
   }
 }
 
-Result<bool> LaterFrames::look(LaneScheduler& scheduler) {
-  QCCL_ASSIGN(const bool ended, work_.look());
+bool DeviceSteps::may_begin(std::size_t lane) const { return compute_.lane(lane).has_room(); }
+bool DeviceSteps::keeps_payload(std::size_t lane) const { return compute_.lane(lane).arrivals().last_stays(); }
+Status DeviceSteps::submit() { return compute_.submit(); }
+bool DeviceSteps::is_idle() const { return compute_.is_idle(); }
+
+std::byte* DeviceSteps::find_place(std::size_t lane, std::size_t step, std::uint64_t slice) const {
+  return compute_.lane(lane).find_place(step, slice);
+}
+
+Result<bool> DeviceSteps::look() {
+  QCCL_ASSIGN(const bool ended, compute_.look());
   if (ended) release_read();
-  for (std::size_t lane = 0; ended && lane < lanes_.size(); ++lane) scheduler.wake(lane);
   return ended;
 }
 
-void LaterFrames::release_read() {
-  inbound_.release_read([&](std::size_t lane, std::uint64_t slice) { return work_.has_read(lane, slice); });
+void DeviceSteps::release_read() {
+  inbound_.release_read(
+      [&](std::size_t lane, std::uint64_t slice) { return compute_.lane(lane).tickets().is_done(slice); });
 }
 
-bool LaterFrames::begin(std::size_t lane, std::uint64_t slice, std::size_t step) {
-  std::vector<Send>& sends = lanes_[lane];
+bool DeviceSteps::begin_send(std::size_t lane, std::uint64_t slice, std::size_t step) {
+  std::vector<Send>& sends = sends_[lane];
   sends.push_back({slice, step});
   Send& send = sends.back();
-  if (work_.takes_frames(lane, step)) hold_rooms(lane, send);
-  std::array<Bytes, LaterWork::kMostFrames> frames{};
+  if (compute_.lane(lane).takes_frames(step)) hold_rooms(lane, send);
+  std::array<Bytes, DeviceLane::kMostFrames> frames{};
   for (std::size_t i = 0; i < frames.size(); ++i) frames[i] = send.rooms[i] ? payload_room(send.rooms[i]) : Bytes{};
   const std::size_t peers = plan_.schedule().lanes[lane].steps[step].peers.size();
-  const bool begins = work_.begin_payload(lane, step, std::span(frames).first(std::min(peers, frames.size())));
+  const bool begins = compute_.lane(lane).begin_payload(step, std::span(frames).first(std::min(peers, frames.size())));
   if (!begins) sends.pop_back();
   return begins;
 }
 
-void LaterFrames::hold_rooms(std::size_t lane, Send& send) {
+void DeviceSteps::hold_rooms(std::size_t lane, Send& send) {
   const plan::Lane& planned = plan_.schedule().lanes[lane];
   const plan::Step& step = planned.steps[send.step];
   const std::size_t bytes = plan_.payload_limit(plan_.slice_length(planned.count, send.slice), step.raw);
@@ -57,13 +66,13 @@ void LaterFrames::hold_rooms(std::size_t lane, Send& send) {
   }
 }
 
-LaneAdvance LaterFrames::send(std::size_t lane, std::uint64_t& sent_bytes) {
+LaneAdvance DeviceSteps::send(std::size_t lane, std::uint64_t& sent_bytes) {
   LaneAdvance result;
   const plan::Lane& planned = plan_.schedule().lanes[lane];
-  std::vector<Send>& sends = lanes_[lane];
+  std::vector<Send>& sends = sends_[lane];
   for (; !sends.empty(); sends.erase(sends.begin())) {
     Send& first = sends.front();
-    const ConstBytes payload = work_.find_payload(lane, first.slice);
+    const ConstBytes payload = compute_.lane(lane).find_payload(first.slice);
     if (payload.data() == nullptr) return result;
     const auto& peers = planned.steps[first.step].peers;
     for (; first.sent < peers.size(); ++first.sent) {
@@ -74,13 +83,13 @@ LaneAdvance LaterFrames::send(std::size_t lane, std::uint64_t& sent_bytes) {
       result.moved = true;
       sent_bytes += plan_.slice_length(planned.count, first.slice) * element_bytes(plan_.call().type);
     }
-    work_.note_sent(lane, first.slice);
+    compute_.lane(lane).note_sent(first.slice);
   }
   return result;
 }
 
 // `held`: room that already has the payload; none or null: the payload lies elsewhere alone.
-StepStatus LaterFrames::send_payload(std::size_t stream, ConstBytes payload, Reservation* held) {
+StepStatus DeviceSteps::send_payload(std::size_t stream, ConstBytes payload, Reservation* held) {
   const auto permission = outbound_.may_send(stream, payload.size());
   if (permission == OutboundStreams::Permission::awaited) return StepStatus::waits;
   if (permission == OutboundStreams::Permission::none) return StepStatus::no_room;
@@ -93,10 +102,10 @@ StepStatus LaterFrames::send_payload(std::size_t stream, ConstBytes payload, Res
   return StepStatus::done;
 }
 
-void LaterFrames::drop() {
-  if (has_none() || !work_.is_idle()) return;
+void DeviceSteps::drop() {
+  if (has_none() || !is_idle()) return;
   inbound_.release_read([](std::size_t, std::uint64_t) { return true; });
-  for (std::vector<Send>& sends : lanes_) sends.clear();
+  for (std::vector<Send>& sends : sends_) sends.clear();
 }
 
 }  // namespace qccl::engine

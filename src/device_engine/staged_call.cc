@@ -1,4 +1,4 @@
-#include "engine/staged/staged_call.h"
+#include "device_engine/staged_call.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device_engine/device_compute.h"
 
 namespace qccl::engine {
 namespace {
@@ -23,7 +24,7 @@ constexpr Nanoseconds kLongestPatience = std::chrono::milliseconds(1);
 StagedCall::StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event)
     : home_(home), event_(std::move(event)), jobs_(home.launcher()) {}
 
-Status StagedCall::begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use,
+Status StagedCall::begin(CUstream_st* caller, const DeviceBuffers& buffers, StagedMemory::Use use,
                          const LaneMemory& lanes) {
   if (use == StagedMemory::Use::lanes && !home_.has_kernels()) {
     memory_.take(home_.shadows(), home_.device(), buffers, StagedMemory::Use::shadow, {0, "the device has no kernels"});
@@ -125,12 +126,11 @@ const char* StagedCall::awaited() const {
   }
 }
 
-std::string describe_place(const StagedCall& staged) { return staged.memory().describe_place(); }
-const void* device_of_lanes(const StagedCall& staged) { return staged.has_lanes() ? &staged.home() : nullptr; }
-
-void StagedCallReturn::operator()(StagedCall* call) const {
-  if (call != nullptr) call->home().give_back(call);
+std::unique_ptr<Compute> StagedCall::make_compute(const ComputeContext& context) const {
+  return std::make_unique<DeviceCompute>(context);
 }
+
+void StagedCall::give_back() { home_.give_back(this); }
 
 // ---- StagingDevice
 
@@ -185,7 +185,7 @@ Result<StagedCallPtr> StagingDevice::take() {
 }
 
 void StagingDevice::give_back(StagedCall* call) {
-  call->drain();
+  call->drain(false);
   shadows().give_back(call->memory_.release());
   const std::lock_guard lock(mutex_);
   free_.emplace_back(call);

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "device_engine/staged_call.h"
 #include "engine/call/call_arguments.h"
-#include "engine/staged/staged_call.h"
 
 namespace qccl::engine {
 

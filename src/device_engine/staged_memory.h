@@ -4,17 +4,10 @@
 #include <cstddef>
 #include <string>
 
-#include "engine/staged/shadow_pool.h"
+#include "device_engine/devices.h"
+#include "device_engine/shadow_pool.h"
 
 namespace qccl::engine {
-
-// The parts of the caller's buffers that a call reads and writes; they may overlap.
-struct StagedBuffers {
-  const std::byte* input = nullptr;
-  std::size_t input_bytes = 0;
-  std::byte* output = nullptr;
-  std::size_t output_bytes = 0;
-};
 
 // The pinned host memory that lanes on a device need, or in words why the host computes instead.
 struct LaneMemory {
@@ -32,7 +25,7 @@ class StagedMemory {
   };
 
   // Throws std::bad_alloc. Lanes without pinned memory for them become a shadow.
-  void take(ShadowPool& pool, const device::Device& device, const StagedBuffers& buffers, Use use,
+  void take(ShadowPool& pool, const device::Device& device, const DeviceBuffers& buffers, Use use,
             const LaneMemory& lanes);
   // The shadow, for the pool that it came from.
   Shadow release();
@@ -58,8 +51,8 @@ class StagedMemory {
 
   Use use_ = Use::where_it_lies;
   const char* why_shadow_ = "";  // "": nobody asked for lanes
-  StagedBuffers caller_;
-  StagedBuffers used_;
+  DeviceBuffers caller_;
+  DeviceBuffers used_;
   Shadow shadow_;
   std::size_t input_at_ = 0;  // in the shadow
 };

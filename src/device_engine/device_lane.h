@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "device_engine/device_slices.h"
+#include "device_engine/slice_tickets.h"
 #include "engine/compute/compute.h"
-#include "engine/compute/device_slices.h"
-#include "engine/compute/slice_tickets.h"
 
 namespace qccl::engine {
 
@@ -32,20 +32,30 @@ class Arrivals {
   bool stays_ = false;
 };
 
-// Its functions are those of Compute and LaterWork. One thread.
+// One thread. What the functions have in common with those of Compute is said there.
 class DeviceLane {
  public:
+  static constexpr std::size_t kMostFrames = 7;
+
   // The call outlives it.
   DeviceLane(DeviceCall& call, std::size_t lane);
 
   void begin();
   void begin_slice(std::uint64_t slice);
   const SliceTickets& tickets() const { return tickets_; }
+  // It may take the first step of its slice; if not, it may after a DeviceCompute::look() that was true, or a
+  // note_sent().
   bool has_room() const { return tickets_.has_place(slice()); }
+  // begin_payload() can write to frames.
   bool takes_frames(std::size_t step) const;
+  // Begins the payload of a send step, for all of its peers, unless it is one of Compute::outgoing(): then false.
+  // `frames`: of the first kMostFrames peers, where it is written besides; null for those without.
   bool begin_payload(std::size_t step, std::span<const Bytes> frames);
+  // That payload, of which a slice has one, for peers without a frame; data() is null while it is being made.
   ConstBytes find_payload(std::uint64_t slice) const;
+  // It was sent to all peers of a step.
   void note_sent(std::uint64_t slice) { tickets_.note_sent(slice); }
+  // Where the payload of a step that receives may arrive; null: nowhere now.
   std::byte* find_place(std::size_t step, std::uint64_t slice) const;
   Status receive(std::size_t step, ConstBytes payload);
   void local(std::size_t step);

@@ -1,12 +1,12 @@
 // Calls on device memory on a machine without a driver. tests/gpu has those with one.
-#include "job/devices/device_staging.h"
+#include "device_engine/device_staging.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "base/expect_failure.h"
 
-namespace qccl::comm {
+namespace qccl::engine {
 namespace {
 
 TEST(DeviceStaging, without_a_driver_calls_are_unsupported_in_the_loaders_words) {
@@ -18,4 +18,4 @@ TEST(DeviceStaging, without_a_driver_calls_are_unsupported_in_the_loaders_words)
 }
 
 }  // namespace
-}  // namespace qccl::comm
+}  // namespace qccl::engine

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device_engine/device_feedback.h"
+#include "device_engine/device_layout.h"
+#include "device_engine/staged_call.h"
 #include "engine/call/call_arguments.h"
-#include "engine/compute/device_layout.h"
 #include "engine/compute/math_context.h"
-#include "engine/staged/device_feedback.h"
-#include "engine/staged/staged_call.h"
 #include "kernels/device/slice_job.h"
 
 namespace qccl::engine {

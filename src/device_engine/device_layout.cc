@@ -1,4 +1,4 @@
-#include "engine/compute/device_layout.h"
+#include "device_engine/device_layout.h"
 
 #include <algorithm>
 

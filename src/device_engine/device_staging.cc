@@ -1,18 +1,18 @@
-#include "job/devices/device_staging.h"
+#include "device_engine/device_staging.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <optional>
 
 #include "base/log.h"
 #include "device/kernels.h"
-#include "engine/staged/device_feedback.h"
+#include "device_engine/device_feedback.h"
+#include "device_engine/device_layout.h"
 
-namespace qccl::comm {
-
-using engine::MemoryKind;
+namespace qccl::engine {
 
 namespace {
 
@@ -37,7 +37,7 @@ const char* name_of(MemoryKind kind) { return kind == MemoryKind::device ? "devi
 
 }  // namespace
 
-Result<engine::StagingDevice*> DeviceStaging::open(int device) {
+Result<StagingDevice*> DeviceStaging::open(int device) {
   const std::lock_guard lock(mutex_);
   if (runtime_ == nullptr) {
     QCCL_ASSIGN(runtime_, device::Runtime::open());
@@ -48,7 +48,7 @@ Result<engine::StagingDevice*> DeviceStaging::open(int device) {
   if (staging == nullptr) {
     auto kernels = load_kernels(*opened);
     auto frames = kernels != nullptr ? reach_frames(*opened) : device::ReachedMemory();
-    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, {shadows_, std::move(frames)}, std::move(kernels)));
+    QCCL_ASSIGN(staging, StagingDevice::open(*opened, {shadows_, std::move(frames)}, std::move(kernels)));
   }
   return staging.get();
 }
@@ -100,7 +100,7 @@ std::unique_ptr<device::Kernels> DeviceStaging::load_kernels(const device::Devic
 }
 
 Result<MemoryKind> DeviceStaging::kind_of(const DeviceStream& stream, std::span<const UsedBuffer> buffers) {
-  QCCL_ASSIGN(const engine::StagingDevice* const staging, open(stream.device));
+  QCCL_ASSIGN(const StagingDevice* const staging, open(stream.device));
   const UsedBuffer* first = nullptr;
   MemoryKind kind = MemoryKind::device;
   for (const UsedBuffer& buffer : buffers) {
@@ -115,31 +115,74 @@ Result<MemoryKind> DeviceStaging::kind_of(const DeviceStream& stream, std::span<
   return kind;
 }
 
-Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream, const engine::StagedBuffers& buffers,
-                                                   MemoryKind kind, const engine::LaneMemory& lanes) {
-  QCCL_ASSIGN(engine::StagingDevice* const staging, open(stream.device));
-  QCCL_ASSIGN(engine::StagedCallPtr call, staging->take());
-  auto use = engine::StagedMemory::Use::where_it_lies;
+Result<DevicePartPtr> DeviceStaging::begin(const DeviceStream& stream, const DeviceBuffers& buffers, MemoryKind kind,
+                                           const ComputedCall* call) {
+  QCCL_ASSIGN(StagingDevice* const device, open(stream.device));
+  auto use = StagedMemory::Use::where_it_lies;
+  LaneMemory lanes;
   if (kind == MemoryKind::device) {
-    use = lanes.bytes > 0 ? engine::StagedMemory::Use::lanes : engine::StagedMemory::Use::shadow;
+    if (call != nullptr) {
+      QCCL_ASSIGN(lanes, lane_memory(*device, buffers, *call));
+    }
+    use = lanes.bytes > 0 ? StagedMemory::Use::lanes : StagedMemory::Use::shadow;
   }
-  QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, use, lanes));
-  return call;
+  QCCL_ASSIGN(StagedCallPtr begun, device->take());
+  QCCL_TRY(begun->begin(static_cast<CUstream_st*>(stream.handle), buffers, use, lanes));
+  return DevicePartPtr(std::move(begun));
 }
 
-Result<device::Gates*> DeviceStaging::gates(int device) {
-  QCCL_ASSIGN(engine::StagingDevice* const staging, open(device));
-  return may_gate_ ? staging->gates() : nullptr;
+Result<LaneMemory> DeviceStaging::lane_memory(StagingDevice& device, const DeviceBuffers& buffers,
+                                              const ComputedCall& call) {
+  if (std::max(buffers.input_bytes, buffers.output_bytes) <= kShortBytes) return LaneMemory{0, "it is short"};
+  if (call.keeps_input) return LaneMemory{0, "it keeps its input"};
+  const LaneMemory lanes{device_lane_bytes(call.plan, call.world), "kernels lack its algorithm or codec"};
+  if (lanes.bytes == 0 || call.feedback == nullptr) return lanes;
+  QCCL_ASSIGN(const bool moved, move(*call.feedback, device));
+  return moved ? lanes : LaneMemory{0, "its error feedback stays in host memory"};
 }
 
-Result<bool> DeviceStaging::move(internal::FeedbackState& feedback, const DeviceStream& stream) {
-  QCCL_ASSIGN(engine::StagingDevice* const staging, open(stream.device));
-  if (!staging->has_kernels() || feedback.is_busy()) return false;
-  if (feedback.on_device() != nullptr && feedback.on_device()->place() == staging) return true;
+Result<bool> DeviceStaging::move(internal::FeedbackState& feedback, StagingDevice& device) {
+  if (!device.has_kernels() || feedback.is_busy()) return false;
+  if (feedback.on_device() != nullptr && feedback.on_device()->place() == &device) return true;
   QCCL_TRY(feedback.bring_home());
-  auto moved = engine::DeviceFeedback::make(shared_from_this(), *staging, feedback);
+  auto moved = DeviceFeedback::make(shared_from_this(), device, feedback);
   if (moved.ok()) feedback.move_to(std::move(*moved));
   return moved.ok();
 }
 
-}  // namespace qccl::comm
+Result<device::Gates*> DeviceStaging::gates(int device) {
+  QCCL_ASSIGN(StagingDevice* const staging, open(device));
+  device::Gates* const gates = may_gate_ ? staging->gates() : nullptr;
+  if (gates == nullptr) return gates;
+  std::shared_ptr<GateWatch> watch;
+  {
+    const std::lock_guard lock(mutex_);
+    watch = watch_.lock();
+  }
+  if (watch != nullptr) watch->add(*gates);
+  return gates;
+}
+
+Result<bool> DeviceStaging::has_gates(int device) {
+  QCCL_ASSIGN(const device::Gates* const gates, this->gates(device));
+  return gates != nullptr;
+}
+
+Result<std::optional<OpenGate>> DeviceStaging::close_gate(const DeviceStream& stream) {
+  QCCL_ASSIGN(device::Gates* const gates, this->gates(stream.device));
+  if (gates == nullptr) return std::optional<OpenGate>();
+  QCCL_ASSIGN(const auto gate, gates->close(static_cast<CUstream_st*>(stream.handle)));
+  if (!gate) return std::optional<OpenGate>();
+  return std::optional<OpenGate>([gates, gate = *gate] { return gates->open(gate); });
+}
+
+std::shared_ptr<void> DeviceStaging::watch_gates(std::function<std::uint64_t()> rounds) {
+  auto watch = std::make_shared<GateWatch>(std::move(rounds));
+  const std::lock_guard lock(mutex_);
+  watch_ = watch;
+  return watch;
+}
+
+std::shared_ptr<Devices> open_devices(const Options& options) { return std::make_shared<DeviceStaging>(options); }
+
+}  // namespace qccl::engine

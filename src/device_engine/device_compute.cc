@@ -1,6 +1,8 @@
-#include "engine/compute/device_compute.h"
+#include "device_engine/device_compute.h"
 
 #include <utility>
+
+#include "device_engine/device_steps.h"
 
 namespace qccl::engine {
 
@@ -20,7 +22,7 @@ DeviceCompute::DeviceCompute(const ComputeContext& context)
 
 void DeviceCompute::begin(const CallArguments& arguments) {
   call_.arguments = &arguments;
-  call_.staged = arguments.staged.get();
+  call_.staged = static_cast<StagedCall*>(arguments.device.get());
   call_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
   call_.feedback = nullptr;
   call_.kept = {};
@@ -45,6 +47,10 @@ Outgoing DeviceCompute::outgoing(std::size_t lane, std::size_t, GroupRank) {
 Status DeviceCompute::local(std::size_t lane, std::size_t step) {
   lanes_[lane].local(step);
   return {};
+}
+
+std::unique_ptr<DeferredSteps> DeviceCompute::defer(InboundStreams& inbound, OutboundStreams& outbound) {
+  return std::make_unique<DeviceSteps>(*call_.plan, *this, inbound, outbound);
 }
 
 Result<bool> DeviceCompute::look() { return call_.staged->jobs().look(); }

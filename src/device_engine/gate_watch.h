@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "device/gates.h"
 
-namespace qccl::comm {
+namespace qccl::engine {
 
 // Thread-safe. The gates outlive it.
 class GateWatch {
@@ -50,4 +50,4 @@ class GateWatch {
   std::jthread thread_;
 };
 
-}  // namespace qccl::comm
+}  // namespace qccl::engine

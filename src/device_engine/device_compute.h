@@ -2,14 +2,15 @@
 // whether jobs have ended.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "device_engine/device_lane.h"
 #include "engine/compute/compute.h"
-#include "engine/compute/device_lane.h"
 
 namespace qccl::engine {
 
-class DeviceCompute final : public Compute, public LaterWork {
+class DeviceCompute final : public Compute {
  public:
   // The plan has a DeviceLayout.
   explicit DeviceCompute(const ComputeContext& context);
@@ -28,24 +29,15 @@ class DeviceCompute final : public Compute, public LaterWork {
 
   void take_back() override;
 
-  LaterWork* later() override { return this; }
-  bool has_room(std::size_t lane) const override { return lanes_[lane].has_room(); }
-  bool takes_frames(std::size_t lane, std::size_t step) const override { return lanes_[lane].takes_frames(step); }
-  bool begin_payload(std::size_t lane, std::size_t step, std::span<const Bytes> frames) override {
-    return lanes_[lane].begin_payload(step, frames);
-  }
-  ConstBytes find_payload(std::size_t lane, std::uint64_t slice) const override {
-    return lanes_[lane].find_payload(slice);
-  }
-  void note_sent(std::size_t lane, std::uint64_t slice) override { lanes_[lane].note_sent(slice); }
-  std::byte* find_place(std::size_t lane, std::size_t step, std::uint64_t slice) const override {
-    return lanes_[lane].find_place(step, slice);
-  }
-  bool keeps_payload(std::size_t lane) const override { return lanes_[lane].arrivals().last_stays(); }
-  bool has_read(std::size_t lane, std::uint64_t slice) const override { return lanes_[lane].tickets().is_done(slice); }
-  Result<bool> look() override;
-  Status submit() override;
-  bool is_idle() const override;
+  std::unique_ptr<DeferredSteps> defer(InboundStreams& inbound, OutboundStreams& outbound) override;
+
+  // For the deferred steps.
+  DeviceLane& lane(std::size_t index) { return lanes_[index]; }
+  // Whether any of the device's work has ended since the last time.
+  Result<bool> look();
+  // Launches what was added.
+  Status submit();
+  bool is_idle() const;
 
  private:
   const std::uint64_t seed_;

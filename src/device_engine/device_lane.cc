@@ -1,4 +1,4 @@
-#include "engine/compute/device_lane.h"
+#include "device_engine/device_lane.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ bool needs_place(const plan::Lane& lane, std::size_t index, std::span<const Byte
 
 }  // namespace
 
-static_assert(LaterWork::kMostFrames + 1 == kernels::device::kMostPayloads);
+static_assert(DeviceLane::kMostFrames + 1 == kernels::device::kMostPayloads);
 
 DeviceLane::DeviceLane(DeviceCall& call, std::size_t lane)
     : call_(call),

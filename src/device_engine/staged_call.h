@@ -13,7 +13,7 @@
 // host only ever asks whether an event has happened; it does not block on a device.
 //
 // Calls on pinned memory that name a stream have no copies, only the wait for the stream. Nor have calls whose lanes
-// run on the device (engine/compute/device_compute.h).
+// run on the device (device_compute.h).
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,17 +32,16 @@
 #include "device/gates.h"
 #include "device/going_streams.h"
 #include "device/registered_memory.h"
-#include "engine/call/call_arguments.h"
-#include "engine/staged/device_jobs.h"
-#include "engine/staged/shadow_pool.h"
-#include "engine/staged/staged_memory.h"
+#include "device_engine/device_jobs.h"
+#include "device_engine/shadow_pool.h"
+#include "device_engine/staged_memory.h"
+#include "engine/call/device_part.h"
 
 namespace qccl::engine {
 
 class StagingDevice;
 
-// One call at a time. One thread at a time: the caller's until the call is posted, then the engine's.
-class StagedCall {
+class StagedCall final : public DevicePart {
  public:
   StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event);
   StagedCall(const StagedCall&) = delete;
@@ -49,38 +49,35 @@ class StagedCall {
 
   // Records the caller's stream as it is now. Without kernels or memory for the lanes the call runs on a shadow. Throws
   // std::bad_alloc.
-  Status begin(CUstream_st* caller, const StagedBuffers& buffers, StagedMemory::Use use, const LaneMemory& lanes = {});
+  Status begin(CUstream_st* caller, const DeviceBuffers& buffers, StagedMemory::Use use, const LaneMemory& lanes = {});
   const StagedMemory& memory() const { return memory_; }
-  bool has_lanes() const { return memory_.use() == StagedMemory::Use::lanes; }
   // The device's work for the lanes.
   DeviceJobs& jobs() { return jobs_; }
 
   StagingDevice& home() const { return home_; }
-  bool runs() const { return state_ == State::runs; }
-  bool has_ended() const { return state_ == State::ended; }
-  // Goes on to the next state if the event has happened; true if it has. A failure is the device's, or memory's.
-  Result<bool> advance();
-  // The operation has ended well.
-  Status begin_return();
-  // The call has failed: ends it, unless a copy or a job is under way. True once it has ended. `fills`: the output that
-  // it has begun becomes 0xFF, for a stream that goes on without hearing of the failure.
-  bool abandon(bool fills = false);
-  // The same, and waits for that.
-  void drain(bool fills = false);
-  // It has ended with its output in the caller's buffer.
-  bool has_returned() const { return has_returned_; }
 
-  // When to look for the event again.
-  Nanoseconds patience() const { return patience_; }
-  // "the work before it on its stream", to say what a call waits for. Not while the host operation runs.
-  const char* awaited() const;
-  // Whether a gate of the device was opened since the last question: the caller's stream may have waited there, and the
-  // time for which it did is not this call's.
-  bool saw_gate_open();
+  const std::byte* input() const override { return memory_.input(); }
+  std::byte* output() const override { return memory_.output(); }
+  bool runs() const override { return state_ == State::runs; }
+  bool has_ended() const override { return state_ == State::ended; }
+  Result<bool> advance() override;
+  Status begin_return() override;
+  bool abandon(bool fills) override;
+  void drain(bool fills) override;
+  bool has_returned() const override { return has_returned_; }
+  Nanoseconds patience() const override { return patience_; }
+  bool is_computing() const override { return !jobs_.is_idle(); }
+  const char* awaited() const override;
+  bool saw_gate_open() override;
+  const void* place() const override { return has_lanes() ? &home_ : nullptr; }
+  std::string describe_place() const override { return memory_.describe_place(); }
+  std::unique_ptr<Compute> make_compute(const ComputeContext& context) const override;
+  void give_back() override;
 
  private:
   enum class State { awaits_caller, copies_in, runs, copies_out, fills, ended };
 
+  bool has_lanes() const { return memory_.use() == StagedMemory::Use::lanes; }
   Status copy_in();
   bool fill_output();
   void end_return();
@@ -96,6 +93,8 @@ class StagedCall {
 
   friend class StagingDevice;
 };
+
+using StagedCallPtr = std::unique_ptr<StagedCall, DevicePartReturn>;
 
 // Host memory for a device: of the calls' own, and that of frames, where the device reads and writes it.
 struct DeviceReach {

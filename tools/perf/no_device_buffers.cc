@@ -1,0 +1,12 @@
+// In the place of device_buffers.cc, in a build without devices (QCCL_DEVICES=OFF).
+#include "tools/perf/device_buffers.h"
+
+namespace qccl::tools {
+
+std::optional<std::string> problem_of_devices() { return "this qccl was built without devices (QCCL_DEVICES=OFF)"; }
+
+std::unique_ptr<BufferMemory> make_device_buffers(int) {
+  throw Error({.kind = ErrorKind::unsupported, .message = *problem_of_devices()});
+}
+
+}  // namespace qccl::tools

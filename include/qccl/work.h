@@ -13,7 +13,7 @@
 namespace qccl {
 
 namespace internal {
-struct WorkState;
+class WorkState;
 }
 
 // An operation in flight; a default Work is done. Copies name the same operation; dropping all of them never cancels

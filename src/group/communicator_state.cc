@@ -33,7 +33,7 @@ CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, co
     : group_(std::move(group)),
       child_ids_(group_.id),
       poster_(group_.id, group_.ranks.size()),
-      context_{.open = context},
+      context_(context),
       builder_(group_, *context, agreement),
       measured_(mutex_, builder_, group_, *context, agreement) {}
 
@@ -63,12 +63,12 @@ std::shared_ptr<Context> CommunicatorState::context() const {
 
 // With mutex_ held.
 const std::shared_ptr<Context>& CommunicatorState::usable_context() const {
-  if (context_.open == nullptr) {
+  if (context_ == nullptr) {
     throw Error({.kind = ErrorKind::misuse,
                  .message = fmt::format("QCCL group '{}': this communicator is closed", group_.name)});
   }
-  context_.open->usable().take_or_throw();
-  return context_.open;
+  context_->usable().take_or_throw();
+  return context_;
 }
 
 // A wrong call cancels the recording.
@@ -171,7 +171,7 @@ void CommunicatorState::refuse_recording(const char* what) const {
 void CommunicatorState::abort(const std::string& reason) {
   ErrorInfo failure = group_.failure(ErrorKind::aborted, "aborted: " + reason);
   std::unique_lock lock(mutex_);
-  const auto closing = context_.closing.lock();
+  const auto closing = closing_.lock();
   const auto context = closing == nullptr ? usable_context() : closing;
   lock.unlock();
   context->driver().with_engine([&](engine::Engine& engine) { engine.groups().fail(group_.id, std::move(failure)); });
@@ -180,14 +180,14 @@ void CommunicatorState::abort(const std::string& reason) {
 // Takes no memory.
 void CommunicatorState::close() {
   std::unique_lock lock(mutex_);
-  const auto context = std::exchange(context_.open, nullptr);
+  const auto context = std::exchange(context_, nullptr);
   if (context == nullptr || !context->usable().ok()) return;
-  context_.closing = context;
+  closing_ = context;
   lock.unlock();
   poster_.wait_until_quiet(*context);
   context->groups().close(group_.id);
   const std::lock_guard closed(mutex_);
-  context_.closing.reset();
+  closing_.reset();
 }
 
 double estimate_recorded(CommunicatorState& state) {

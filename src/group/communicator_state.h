@@ -41,12 +41,6 @@ struct BuiltCall {
   engine::CallArguments arguments;
 };
 
-// A communicator's context.
-struct UsedContext {
-  std::shared_ptr<comm::Context> open;     // null once close() has begun
-  std::weak_ptr<comm::Context> closing{};  // while close() waits
-};
-
 // Thread-safe. Owned by the user's handles; the destructor waits for this group's operations (each has a deadline) and
 // closes the group. Blocking calls throw their failure, others leave it in the Work's state.
 class CommunicatorState {
@@ -110,8 +104,9 @@ class CommunicatorState {
   ChildIds child_ids_;
   comm::CallPoster poster_;
 
-  mutable std::mutex mutex_;  // guards what follows
-  UsedContext context_;
+  mutable std::mutex mutex_;                // guards what follows
+  std::shared_ptr<comm::Context> context_;  // null once close() has begun
+  std::weak_ptr<comm::Context> closing_;    // while close() waits
   comm::CallBuilder builder_;
   comm::MeasuredCalls measured_;
 };

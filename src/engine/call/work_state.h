@@ -24,7 +24,8 @@ using SharedFailure = std::shared_ptr<const ErrorInfo>;
 //
 // Owner: shared by the user's handles and, while in flight, the engine. Threads: complete() is called once by the
 // driver; the rest from any thread.
-struct WorkState {
+class WorkState {
+ public:
   WorkState() = default;
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;

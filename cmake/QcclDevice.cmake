@@ -31,7 +31,11 @@ endfunction()
 # Compiles the kernels, if QCCL_DEVICE_KERNELS asks for them: the target qccl_device_images. AUTO is not for builds with
 # sanitizers, which cannot look into them.
 function(qccl_compile_device_kernels)
-  if(NOT QCCL_DEVICES OR QCCL_DEVICE_KERNELS STREQUAL "OFF" OR (QCCL_DEVICE_KERNELS STREQUAL "AUTO" AND (QCCL_SANITIZE OR QCCL_FUZZ)))
+  if(NOT QCCL_DEVICES AND QCCL_DEVICE_KERNELS STREQUAL "ON")
+    message(FATAL_ERROR "QCCL_DEVICE_KERNELS is ON, but QCCL_DEVICES is OFF")
+  endif()
+  if(NOT QCCL_DEVICES OR QCCL_DEVICE_KERNELS STREQUAL "OFF"
+     OR (QCCL_DEVICE_KERNELS STREQUAL "AUTO" AND (QCCL_SANITIZE OR QCCL_FUZZ)))
     return()
   endif()
   qccl_find_nvcc()

@@ -77,9 +77,12 @@ MAY_INCLUDE = {
     # Calls on device memory: the contract that the layers above see, which no_devices fulfils as well.
     "src/device_engine/devices.h": ["engine/call/", "transport/transport.h", "base/"],
     "src/device_engine/device_findings.h": ["base/"],
-    "src/device_engine": ["engine/run/", "engine/compute/", "engine/call/", "kernels/copy.h",
-                          "kernels/device/slice_job.h", "plan/", "codec/", "device/", "os/", "transport/transport.h",
-                          "base/"],
+    # Copies of a call, and its jobs; then what makes its steps jobs.
+    "src/device_engine/staged": ["engine/compute/", "engine/call/", "kernels/device/slice_job.h", "device/", "base/"],
+    "src/device_engine/lanes": ["device_engine/staged/", "engine/run/", "engine/compute/", "engine/call/",
+                                "kernels/copy.h", "kernels/device/slice_job.h", "plan/", "codec/", "base/"],
+    "src/device_engine": ["device_engine/lanes/", "device_engine/staged/", "engine/call/", "device/", "os/",
+                          "transport/transport.h", "base/"],
     "src/no_devices": ["device_engine/devices.h", "device_engine/device_findings.h", "base/"],
     "src/job": ["device_engine/devices.h", "choice/", "engine/**", "bootstrap/**", "observe/", "plan/**", "codec/",
                 "transport/", "transport/shm/", "transport/tcp/", "secure/", "wire/", "os/", "base/"],

@@ -44,7 +44,7 @@ python=$(find_python)
 cmake -P cmake/QcclNvcc.cmake
 .venv/bin/python scripts/fetch_torch_headers.py .torch-headers "$torch"
 scripts/build_python.sh "${targets[@]}"
-cmake -S . -B build -DQCCL_DEVICE_KERNELS=ON -DQCCL_PACKED_PYTHON="$python" \
+cmake -S . -B build -DQCCL_DEVICES=ON -DQCCL_DEVICE_KERNELS=ON -DQCCL_PACKED_PYTHON="$python" \
   -DQCCL_PACKED_TORCH="$PWD/.torch-headers/${torch%.*}" >/dev/null
 scripts/compile.py build "${targets[@]}" qccl_torch_packed
 

@@ -138,7 +138,7 @@ def build(arguments: argparse.Namespace) -> None:
     if subprocess.run(["cmake", "-P", ROOT / "cmake" / "QcclNvcc.cmake"], capture_output=True).returncode != 0:
         say("installing CUDA's compiler in .venv-cuda (300 MB)")
         subprocess.run([ROOT / "scripts" / "install_cuda.sh"], check=True)
-    kernels = ["-DQCCL_DEVICE_KERNELS=ON", "-DQCCL_CUDA_ARCHITECTURES=all"]
+    kernels = ["-DQCCL_DEVICES=ON", "-DQCCL_DEVICE_KERNELS=ON", "-DQCCL_CUDA_ARCHITECTURES=all"]
     subprocess.run(["cmake", "--preset", "default", *kernels], cwd=ROOT, check=True)
     environment = {**os.environ, "QCCL_VENV": str(arguments.venv)}
     subprocess.run([ROOT / "scripts" / "build_python.sh", *TARGETS], check=True, env=environment)

@@ -65,8 +65,8 @@ void wait_until(const std::shared_ptr<internal::WorkState>& work, std::optional<
 }
 
 // The operation has ended: the stream goes on, and nobody may ask for the failure.
-void let_go_on(const engine::OpenGate& open, const internal::WorkState& work) {
-  const bool was_closed = open();
+void let_go_on(engine::Devices& devices, const engine::StreamGate& gate, const internal::WorkState& work) {
+  const bool was_closed = devices.open_gate(gate);
   if (work.failure()) {
     log(LogLevel::error, "a stream goes on without the result of a call: " + work.failure()->message);
   } else if (!was_closed) {
@@ -82,12 +82,12 @@ bool close_gate(internal::WorkState& work, const DeviceStream& stream) {
   engine::Devices& devices = *context->call_memory().devices;
   if (!devices.has_gates(stream.device).take_or_throw()) return false;
   work.set_gated();
-  const auto open = devices.close_gate(stream).take_or_throw();
-  if (!open) return false;
+  const auto gate = devices.close_gate(stream).take_or_throw();
+  if (!gate) return false;
   try {
-    work.notify([open = *open, &work] { let_go_on(open, work); });
+    work.notify([&devices, gate = *gate, &work] { let_go_on(devices, gate, work); });
   } catch (...) {
-    (*open)();
+    devices.open_gate(*gate);
     throw;
   }
   return true;

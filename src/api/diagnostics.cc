@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <fstream>
-
 #include "base/findings.h"
 #include "base/options.h"
 #include "choice/algorithm_table.h"
@@ -21,7 +19,7 @@
 namespace qccl {
 namespace {
 
-using bootstrap::Membership;
+using bootstrap::LaunchIdentity;
 using Level = Finding::Level;
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -44,7 +42,7 @@ std::string count(std::uint64_t number) {
   return number == os::kUnlimited ? std::string("unlimited") : fmt::format("{}", number);
 }
 
-void describe_rank(const Membership& own, Findings& found) {
+void describe_rank(const LaunchIdentity& own, Findings& found) {
   const std::string local = own.local_rank < 0 ? std::string()
                             : own.local_world == 0
                                 ? fmt::format(", local rank {}", own.local_rank)
@@ -94,7 +92,8 @@ void describe_settings(const comm::Settings& settings, Findings& found) {
 }
 
 // The key itself is never shown.
-void describe_key(const Membership& own, const comm::Settings& settings, const std::string& source, Findings& found) {
+void describe_key(const LaunchIdentity& own, const comm::Settings& settings, const std::string& source,
+                  Findings& found) {
   const bool has_key = settings.protection.key != nullptr;
   found.fact("key", !has_key ? "none: whoever reaches the ports of a job on several hosts can join it"
                              : fmt::format("from {}; what ranks send over TCP {}", source,
@@ -109,7 +108,7 @@ void describe_key(const Membership& own, const comm::Settings& settings, const s
   }
 }
 
-void describe_cores(const Membership& own, Findings& found) {
+void describe_cores(const LaunchIdentity& own, Findings& found) {
   const int allowed = os::available_cpus();
   found.fact("host", os::host_name());
   found.fact("cores", fmt::format("{} of {} may be used: {}", allowed, os::online_cpus(), os::allowed_cpus()));
@@ -129,7 +128,7 @@ void describe_simd(Findings& found) {
   }
 }
 
-void describe_interfaces(const Membership& own, TransportChoice transport, Findings& found) {
+void describe_interfaces(const LaunchIdentity& own, TransportChoice transport, Findings& found) {
   const std::string& filter = own.interface_filter;
   const auto interfaces = os::list_interfaces(filter);
   if (!interfaces.ok()) {
@@ -165,7 +164,7 @@ void describe_file_size(Findings& found) {
                 fmt::format("ulimit -f unlimited{}", as_root));
 }
 
-void describe_memory(const Membership& own, TransportChoice transport, Findings& found) {
+void describe_memory(const LaunchIdentity& own, TransportChoice transport, Findings& found) {
   const auto probe = os::create_shared_memory("qccl-doctor", kPairBytes);
   if (probe.ok()) {
     found.fact("shared memory", fmt::format("memfd works; /dev/shm, which QCCL does not use, has {} free",
@@ -183,7 +182,7 @@ void describe_memory(const Membership& own, TransportChoice transport, Findings&
 }
 
 // `told`: QCCL_CONNECTIONS.
-void describe_files(const Membership& own, std::optional<int> told, Findings& found) {
+void describe_files(const LaunchIdentity& own, std::optional<int> told, Findings& found) {
   const os::Limit files = os::open_files_limit();
   const std::uint64_t open = os::open_file_count();
   const std::uint64_t per_peer = std::max(kFilesPerPeer, static_cast<std::uint64_t>(told.value_or(1)));
@@ -222,22 +221,22 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   Findings found;
   const auto settings = comm::merge_options(options);
   const auto lookup = [](const char* name) { return environment(name); };
-  const auto own = bootstrap::discover_membership(options, lookup);
+  const auto own = bootstrap::discover_identity(options, lookup);
   if (!own.ok()) found.broken("rank", own.error().message, "docs/launchers.md has the variables of each launcher");
   if (!settings.ok()) found.broken("settings", settings.error().message, "correct the variable or unset it");
-  const Membership membership = own.ok() ? own.value() : Membership();
+  const LaunchIdentity launch = own.ok() ? own.value() : LaunchIdentity();
   const TransportChoice transport = settings.ok() ? settings.value().options.transport : TransportChoice::automatic;
-  if (own.ok()) describe_rank(membership, found);
+  if (own.ok()) describe_rank(launch, found);
   describe_sources(bootstrap::list_sources(options, lookup), found);
   if (settings.ok()) describe_settings(settings.value(), found);
-  if (settings.ok()) describe_key(membership, settings.value(), secure::key_source(options.key), found);
-  describe_cores(membership, found);
+  if (settings.ok()) describe_key(launch, settings.value(), secure::key_source(options.key), found);
+  describe_cores(launch, found);
   describe_simd(found);
-  describe_interfaces(membership, transport, found);
-  describe_memory(membership, transport, found);
-  describe_files(membership, settings.ok() ? settings.value().options.connections : std::nullopt, found);
+  describe_interfaces(launch, transport, found);
+  describe_memory(launch, transport, found);
+  describe_files(launch, settings.ok() ? settings.value().options.connections : std::nullopt, found);
   describe_tcp(found);
-  engine::describe_devices(membership.local_rank, settings.ok() ? settings.value().options : Options(), found);
+  engine::describe_devices(launch.local_rank, settings.ok() ? settings.value().options : Options(), found);
   return std::move(found.list);
 }
 

@@ -1,4 +1,4 @@
-// The public find_launch(): the membership that the launcher gives, for programs with their own communication.
+// The public find_launch(): who this process is to the launcher, for programs with their own communication.
 #include "qccl/launch.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 #include "base/options.h"
 #include "base/text.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/open_store.h"
 #include "os/net/socket.h"
@@ -18,14 +18,14 @@
 namespace qccl {
 namespace {
 
-using bootstrap::Membership;
+using bootstrap::LaunchIdentity;
 
 // How long rank 0 serves the store for ranks that are still reading from it.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 constexpr const char* kThisHost = "127.0.0.1";
 
 // Whether options or variables name rank 0's address and port, not only a launcher or the program's store.
-bool is_given(const InitOptions& options, const Membership& own) {
+bool is_given(const InitOptions& options, const LaunchIdentity& own) {
   if (own.master_address.empty() || own.master_port == 0 || own.has_own_store) return false;
   return (options.master_address || environment("MASTER_ADDR")) && (options.master_port || environment("MASTER_PORT"));
 }
@@ -52,7 +52,7 @@ Status read_location(const std::string& card, Launch& launch) {
   return {};
 }
 
-Status meet(Membership own, const InitOptions& options, std::uint16_t port, Launch& launch) {
+Status meet(LaunchIdentity own, const InitOptions& options, std::uint16_t port, Launch& launch) {
   own.job += "/launch";
   QCCL_ASSIGN(const Options settings, Options::from_environment());
   QCCL_ASSIGN(const auto key, secure::find_key(options.key));
@@ -78,8 +78,8 @@ Status meet(Membership own, const InitOptions& options, std::uint16_t port, Laun
 }
 
 Result<Launch> found(const InitOptions& options, std::uint16_t port) {
-  QCCL_ASSIGN(const Membership own,
-              bootstrap::discover_membership(options, [](const char* name) { return environment(name); }));
+  QCCL_ASSIGN(const LaunchIdentity own,
+              bootstrap::discover_identity(options, [](const char* name) { return environment(name); }));
   Launch launch{.rank = own.rank,
                 .world = own.world,
                 .local_rank = own.local_rank,

@@ -31,7 +31,7 @@ Result<bootstrap::StoreSecrets> secrets() {
 }
 
 Result<bootstrap::Addresses> own_addresses() {
-  bootstrap::Membership any{.world = 2};  // clients may be on any host
+  bootstrap::LaunchIdentity any{.world = 2};  // clients may be on any host
   if (const auto filter = bootstrap::find_interface_filter(environment)) {
     any.interface_filter = filter->value;
     any.filter_source = filter->name;

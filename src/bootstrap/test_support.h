@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/expect_failure.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "os/fd.h"
 #include "qccl/store.h"
 #include "wire/frame.h"

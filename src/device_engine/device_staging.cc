@@ -9,8 +9,9 @@
 
 #include "base/log.h"
 #include "device/kernels.h"
-#include "device_engine/device_feedback.h"
-#include "device_engine/device_layout.h"
+#include "device_engine/lanes/device_compute.h"
+#include "device_engine/lanes/device_layout.h"
+#include "device_engine/staged/device_feedback.h"
 
 namespace qccl::engine {
 
@@ -48,7 +49,9 @@ Result<StagingDevice*> DeviceStaging::open(int device) {
   if (staging == nullptr) {
     auto kernels = load_kernels(*opened);
     auto frames = kernels != nullptr ? reach_frames(*opened) : device::ReachedMemory();
-    QCCL_ASSIGN(staging, StagingDevice::open(*opened, {shadows_, std::move(frames)}, std::move(kernels)));
+    const auto make_compute = [](const ComputeContext& context) { return std::make_unique<DeviceCompute>(context); };
+    QCCL_ASSIGN(staging,
+                StagingDevice::open(*opened, {shadows_, std::move(frames)}, {std::move(kernels), make_compute}));
   }
   return staging.get();
 }
@@ -152,28 +155,34 @@ Result<bool> DeviceStaging::move(internal::FeedbackState& feedback, StagingDevic
 
 Result<device::Gates*> DeviceStaging::gates(int device) {
   QCCL_ASSIGN(StagingDevice* const staging, open(device));
-  device::Gates* const gates = may_gate_ ? staging->gates() : nullptr;
-  if (gates == nullptr) return gates;
+  return may_gate_ ? staging->gates() : nullptr;
+}
+
+Result<bool> DeviceStaging::has_gates(int device) {
+  QCCL_ASSIGN(const device::Gates* const found, gates(device));
+  return found != nullptr;
+}
+
+Result<std::optional<StreamGate>> DeviceStaging::close_gate(const DeviceStream& stream) {
+  QCCL_ASSIGN(device::Gates* const found, gates(stream.device));
+  if (found == nullptr) return std::optional<StreamGate>();
+  watch(*found);
+  QCCL_ASSIGN(const auto gate, found->close(static_cast<CUstream_st*>(stream.handle)));
+  if (!gate) return std::optional<StreamGate>();
+  return std::optional<StreamGate>({.of_device = found, .word = gate->word, .count = gate->count});
+}
+
+bool DeviceStaging::open_gate(const StreamGate& gate) {
+  return static_cast<device::Gates*>(gate.of_device)->open({gate.word, gate.count});
+}
+
+void DeviceStaging::watch(device::Gates& gates) {
   std::shared_ptr<GateWatch> watch;
   {
     const std::lock_guard lock(mutex_);
     watch = watch_.lock();
   }
-  if (watch != nullptr) watch->add(*gates);
-  return gates;
-}
-
-Result<bool> DeviceStaging::has_gates(int device) {
-  QCCL_ASSIGN(const device::Gates* const gates, this->gates(device));
-  return gates != nullptr;
-}
-
-Result<std::optional<OpenGate>> DeviceStaging::close_gate(const DeviceStream& stream) {
-  QCCL_ASSIGN(device::Gates* const gates, this->gates(stream.device));
-  if (gates == nullptr) return std::optional<OpenGate>();
-  QCCL_ASSIGN(const auto gate, gates->close(static_cast<CUstream_st*>(stream.handle)));
-  if (!gate) return std::optional<OpenGate>();
-  return std::optional<OpenGate>([gates, gate = *gate] { return gates->open(gate); });
+  if (watch != nullptr) watch->add(gates);
 }
 
 std::shared_ptr<void> DeviceStaging::watch_gates(std::function<std::uint64_t()> rounds) {

@@ -13,10 +13,11 @@
 #include "device/registered_memory.h"
 #include "device_engine/devices.h"
 #include "device_engine/gate_watch.h"
-#include "device_engine/staged_call.h"
+#include "device_engine/staged/staged_call.h"
 
 namespace qccl::engine {
 
+// Devices over CUDA's driver: which kind of memory a call's buffers are, the device's part in it, and gates.
 class DeviceStaging final : public Devices, public std::enable_shared_from_this<DeviceStaging> {
  public:
   explicit DeviceStaging(const Options& options)
@@ -30,13 +31,15 @@ class DeviceStaging final : public Devices, public std::enable_shared_from_this<
   Result<DevicePartPtr> begin(const DeviceStream& stream, const DeviceBuffers& buffers, MemoryKind kind,
                               const ComputedCall* call) override;
   Result<bool> has_gates(int device) override;
-  Result<std::optional<OpenGate>> close_gate(const DeviceStream& stream) override;
+  Result<std::optional<StreamGate>> close_gate(const DeviceStream& stream) override;
+  bool open_gate(const StreamGate& gate) override;
   std::shared_ptr<void> watch_gates(std::function<std::uint64_t()> rounds) override;
 
  private:
   Result<StagingDevice*> open(int device);
   // Null where streams don't wait at gates.
   Result<device::Gates*> gates(int device);
+  void watch(device::Gates& gates);
   Result<LaneMemory> lane_memory(StagingDevice& device, const DeviceBuffers& buffers, const ComputedCall& call);
   // Moves the state to the device. False if it stays where it is: the device has no kernels or no memory, or another
   // call has the state. A failure is that of the device where it was.

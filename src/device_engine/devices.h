@@ -20,14 +20,6 @@
 
 namespace qccl::engine {
 
-// The parts of the caller's buffers that a call reads and writes; they may overlap.
-struct DeviceBuffers {
-  const std::byte* input = nullptr;
-  std::size_t input_bytes = 0;
-  std::byte* output = nullptr;
-  std::size_t output_bytes = 0;
-};
-
 // A part of a caller's buffer, by the name that errors have for it.
 struct UsedBuffer {
   const char* name;
@@ -43,8 +35,12 @@ struct ComputedCall {
   bool keeps_input;
 };
 
-// Lets a stream that waits go on. False: it has gone on before.
-using OpenGate = std::function<bool()>;
+// Where a stream waits (device::Gate).
+struct StreamGate {
+  void* of_device = nullptr;
+  std::size_t word = 0;
+  std::uint32_t count = 0;
+};
 
 // A context's devices, which are opened when a call first names them. Thread-safe. Its functions fail with Unsupported
 // where there is no driver.
@@ -59,8 +55,8 @@ class Devices {
   // the pinned limit and the driver let it.
   virtual void set_frame_memory(std::vector<FrameRooms::Memory> memory) = 0;
 
-  // Device memory for a call that uses none. InvalidArgument for managed memory, for another device's than the stream's,
-  // and for buffers of different kinds.
+  // Device memory for a call that uses none. InvalidArgument for managed memory, for memory of another device than
+  // the stream's, and for buffers of different kinds.
   virtual Result<MemoryKind> kind_of(const DeviceStream& stream, std::span<const UsedBuffer> buffers) = 0;
   // The device's part of a call that is about to be posted, which begins with what the stream has now. `call`: null:
   // the device copies, and computes nothing. Moves the error feedback to the device, if that computes. Throws
@@ -71,9 +67,11 @@ class Devices {
   // Whether streams of the device wait at gates: not if QCCL_STREAM_ORDER says so, nor if it has none.
   virtual Result<bool> has_gates(int device) = 0;
   // The stream waits from here on. Nothing if it can't: then the host waits.
-  virtual Result<std::optional<OpenGate>> close_gate(const DeviceStream& stream) = 0;
-  // Lets all streams go on if the engine stands still, as long as the result lives. `rounds`: how many rounds the engine
-  // has made; any thread may call it.
+  virtual Result<std::optional<StreamGate>> close_gate(const DeviceStream& stream) = 0;
+  // The stream goes on. False: it has gone on before. Takes no memory.
+  virtual bool open_gate(const StreamGate& gate) = 0;
+  // Lets all streams go on if the engine stands still, as long as the result lives; no call is under way when it is
+  // dropped. `rounds`: how many rounds the engine has made; any thread may call it.
   virtual std::shared_ptr<void> watch_gates(std::function<std::uint64_t()> rounds) = 0;
 };
 

@@ -117,8 +117,8 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   return *advanced;
 }
 
-// Before and after the operation, whose deadline begins with it; until then with each gate that the caller's stream may
-// have waited for. True if anything moved.
+// What the device does before the operation and after it. The operation's deadline begins when it may run; until then
+// it begins anew with each gate that the caller's stream may have waited for. True if anything moved.
 bool Engine::advance_device(Operation& operation) {
   DevicePart& device = *operation.device();
   auto advanced = device.advance();

@@ -1,6 +1,5 @@
 #include "group/call_staging.h"
 
-#include <algorithm>
 #include <array>
 
 #include "device_engine/devices.h"

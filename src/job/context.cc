@@ -27,7 +27,7 @@
 namespace qccl::comm {
 namespace {
 
-using bootstrap::Membership;
+using bootstrap::LaunchIdentity;
 
 // How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
@@ -36,7 +36,7 @@ constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
 // Whether all ranks are on this host and reach each other by TCP.
-bool is_loopback(const Transport& transport, const Membership& own) {
+bool is_loopback(const Transport& transport, const LaunchIdentity& own) {
   for (WorldRank peer(0); peer.value() < own.world; ++peer) {
     if (peer.value() == own.rank) continue;
     if (!transport.is_local(peer) || std::string_view(transport.kind(peer)) != "tcp") return false;
@@ -51,7 +51,7 @@ std::string kind_of(const Transport& transport, WorldRank peer) {
                           : fmt::format("{} by {} connections", transport.kind(peer), connections);
 }
 
-std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOptions& options, const Clock& clock) {
+std::shared_ptr<internal::LogStore> make_log(const LaunchIdentity& own, const LogOptions& options, const Clock& clock) {
   internal::LogStore::Identity identity;
   identity.rank = options.rank.value_or(own.rank);
   identity.world = own.world;
@@ -63,7 +63,7 @@ std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOpt
   return std::make_shared<internal::LogStore>(std::move(identity));
 }
 
-RankStatus status_of(const Membership& own, std::uint64_t job) {
+RankStatus status_of(const LaunchIdentity& own, std::uint64_t job) {
   RankStatus self;
   self.process = os::process_id();
   self.rank = own.rank;
@@ -74,16 +74,16 @@ RankStatus status_of(const Membership& own, std::uint64_t job) {
 
 }  // namespace
 
-Context::Context(Membership membership, Settings settings)
-    : membership_(std::move(membership)),
+Context::Context(LaunchIdentity launch, Settings settings)
+    : launch_(std::move(launch)),
       settings_(std::move(settings)),
-      log_(make_log(membership_, settings_.log, clock_)),
+      log_(make_log(launch_, settings_.log, clock_)),
       call_memory_(std::make_unique<CallMemory>(settings_.options)) {}
 
 Result<std::shared_ptr<Context>> Context::create(JobStart start) {
   QCCL_ASSIGN(CostEnvironment cost_environment, cost_environment_of(start.settings.options));
-  QCCL_TRY(check_sites(cost_environment.sites, start.membership.world));
-  std::shared_ptr<Context> context(new Context(std::move(start.membership), std::move(start.settings)));
+  QCCL_TRY(check_sites(cost_environment.sites, start.launch.world));
+  std::shared_ptr<Context> context(new Context(std::move(start.launch), std::move(start.settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
   if (start.is_start) {  // before ranks connect, so that the store in which they meet can list it
     QCCL_ASSIGN(context->door_, open_door(context->settings_));
@@ -112,12 +112,11 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
   if (const FrameRooms* const rooms = transport->host_memory().rooms; rooms != nullptr) {
     call_memory_->devices->set_frame_memory(rooms->memory());
   }
-  const bool has_long_slices = shares_cores || is_loopback(*transport, membership_);
+  const bool has_long_slices = shares_cores || is_loopback(*transport, launch_);
   if (has_long_slices && !options.slice_bytes) cost_environment.slice_bytes = kLongSliceBytes;
   const engine::PollingOptions polling{.spin = options.spin.value_or(kSpin), .yield_while_spinning = shares_cores};
   const engine::EngineOptions engine = engine_options();
-  runtime_ =
-      std::make_unique<EngineRuntime>(std::move(transport), engine, polling, status_of(membership_, job), clock_);
+  runtime_ = std::make_unique<EngineRuntime>(std::move(transport), engine, polling, status_of(launch_, job), clock_);
   driver_ = &runtime_->driver();
   runtime_->watch_gates(*call_memory_->devices);
   groups_ =
@@ -128,7 +127,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
 // The store is needed only until all ranks are connected, but for newcomers.
 Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline) {
   bootstrap::FullMeshOptions mesh;
-  mesh.membership = membership_;
+  mesh.launch = launch_;
   mesh.transport = settings_.options.transport;
   mesh.protection = settings_.protection;
   if (const auto& grid = settings_.options.hosts) {
@@ -148,9 +147,9 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
   const bool lists_alone = door_ != nullptr && own_store != nullptr;
   if (world() == 1 && !lists_alone) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);
   QCCL_ASSIGN(auto meeting,
-              bootstrap::open_store(membership_, std::move(own_store), deadline, clock_, settings_.protection.key));
+              bootstrap::open_store(launch_, std::move(own_store), deadline, clock_, settings_.protection.key));
   mesh.location = meeting.location;
-  mesh.membership.master_address = meeting.address;
+  mesh.launch.master_address = meeting.address;
   auto links = bootstrap::connect_full_mesh(world() == 1 ? nullptr : meeting.store.get(), mesh, clock_);
   if (links && door_ != nullptr) {
     list_door(*door_, settings_, *meeting.store, clock_);
@@ -210,7 +209,7 @@ std::string Context::describe(const GroupIdentity& group) const {
   for (const int peer : group.ranks) {
     if (peer != rank()) by_kind[kind_of(runtime_->transport(), WorldRank(peer))].push_back(peer);
   }
-  std::string text = fmt::format("rank {} of {} from {}", rank(), world(), membership_.source);
+  std::string text = fmt::format("rank {} of {} from {}", rank(), world(), launch_.source);
   if (group.size() != world() || !std::ranges::is_sorted(group.ranks)) {
     text = fmt::format("rank {} of {} in group '{}' ({})", group.rank, group.size(), group.name, text);
   }

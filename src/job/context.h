@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "job/call_batch.h"
 #include "job/group_identity.h"
 #include "job/settings.h"
@@ -52,8 +52,8 @@ class Context {
   // Misuse in a forked child of the process that created it.
   Status usable() const;
 
-  int rank() const { return membership_.rank; }
-  int world() const { return membership_.world; }
+  int rank() const { return launch_.rank; }
+  int world() const { return launch_.world; }
   const Settings& settings() const { return settings_; }
   // Null if this rank is not open.
   const std::shared_ptr<bootstrap::Door>& door() const { return door_; }
@@ -69,13 +69,13 @@ class Context {
   std::string describe(const GroupIdentity& group) const;
 
  private:
-  Context(bootstrap::Membership membership, Settings settings);
+  Context(bootstrap::LaunchIdentity launch, Settings settings);
   Result<bootstrap::PeerSockets> meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline);
   Status connect(CostEnvironment cost_environment, std::shared_ptr<Store> own_store);
   engine::EngineOptions engine_options() const;
 
   const os::ForkMark mark_;
-  const bootstrap::Membership membership_;
+  const bootstrap::LaunchIdentity launch_;
   const Settings settings_;
   std::shared_ptr<bootstrap::Door> door_;
   std::vector<int> hosts_;  // by world rank

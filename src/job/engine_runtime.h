@@ -36,7 +36,7 @@ class EngineRuntime {
   engine::Engine engine_;
   engine::ProgressDriver driver_;
   std::optional<StatusServer> status_;
-  std::shared_ptr<void> gate_watch_;
+  std::shared_ptr<void> gate_watch_;  // last: it asks the engine, so it ends first
 };
 
 }  // namespace qccl::comm

@@ -10,11 +10,11 @@ namespace qccl::comm {
 
 Result<JobStart> start_of_job(const InitOptions& init) {
   QCCL_ASSIGN(Settings settings, merge_options(init));
-  QCCL_ASSIGN(bootstrap::Membership membership,
-              bootstrap::discover_membership(init, [](const char* name) { return environment(name); }));
-  settings.interface_filter = membership.interface_filter;
-  settings.filter_source = membership.filter_source;
-  return JobStart{std::move(membership), std::move(settings), init.store};
+  QCCL_ASSIGN(bootstrap::LaunchIdentity launch,
+              bootstrap::discover_identity(init, [](const char* name) { return environment(name); }));
+  settings.interface_filter = launch.interface_filter;
+  settings.filter_source = launch.filter_source;
+  return JobStart{std::move(launch), std::move(settings), init.store};
 }
 
 Result<std::shared_ptr<bootstrap::Door>> open_door(const Settings& settings) {

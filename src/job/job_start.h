@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/door/door.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "job/settings.h"
 #include "qccl/store.h"
 
@@ -13,9 +13,9 @@ namespace qccl::comm {
 
 // How a job begins on this rank.
 struct JobStart {
-  bootstrap::Membership membership;
+  bootstrap::LaunchIdentity launch;
   Settings settings;
-  std::shared_ptr<Store> store{};           // where its ranks meet; null: as the membership says
+  std::shared_ptr<Store> store{};           // where its ranks meet; null: where `launch` says
   std::shared_ptr<bootstrap::Door> door{};  // of the job that grew to this one
   bool is_start = true;  // not by growing: opens a door if the settings say so, and lists it in the store
 };

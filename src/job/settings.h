@@ -18,7 +18,7 @@ struct Settings {
   LogOptions log{};
   secure::Protection protection{};
   std::string job{};               // its name, the same for newcomers
-  std::string interface_filter{};  // as in bootstrap::Membership
+  std::string interface_filter{};  // as in bootstrap::LaunchIdentity
   std::string filter_source{};
 };
 Result<Settings> merge_options(const InitOptions& init);

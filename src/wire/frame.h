@@ -95,7 +95,7 @@ enum class FrameKind : std::uint16_t {
   message_grant = 10,  // permission to send slices of a message up to `slice`
   given_up = 11,       // payload: kind, reason; the sender considers the receiver lost and sends no more
   last = 12,           // ends one of several connections in good order; number: of frames sent on all of them
-  membership = 13      // payload: see wire/membership.h
+  member_list = 13     // payload: see wire/member_list.h
 };
 
 struct FrameHeader {

@@ -6,18 +6,18 @@
 
 #include "engine/shrink/agreement.h"
 #include "fuzz/fuzz.h"
-#include "wire/membership.h"
+#include "wire/member_list.h"
 
 namespace {
 
 using namespace qccl;
-using wire::MembershipKind;
-using wire::MembershipMessage;
+using wire::MemberList;
+using wire::MemberListKind;
 
-MembershipMessage draw_message(fuzz::Input& input, std::size_t world) {
-  MembershipMessage message;
-  message.kind = static_cast<MembershipKind>(1 + input.byte() % 7);
-  const bool tells_suspects = message.kind == MembershipKind::suspects;
+MemberList draw_message(fuzz::Input& input, std::size_t world) {
+  MemberList message;
+  message.kind = static_cast<MemberListKind>(1 + input.byte() % 7);
+  const bool tells_suspects = message.kind == MemberListKind::suspects;
   const std::uint8_t flags = input.byte();
   if (tells_suspects) message.presence = static_cast<wire::Presence>(flags % 4);
   message.any_quorum = tells_suspects && flags > 200;
@@ -71,9 +71,9 @@ class Member {
       return agreement_->advance(now_);
     }
     if (what % 8 == 0) return agreement_->lose(from, static_cast<LossGrade>(what / 8 % 3), now_);
-    const MembershipMessage message = draw_message(input_, world_);
-    const auto payload = wire::encode_membership(message);
-    const auto decoded = wire::decode_membership(payload, world_);
+    const MemberList message = draw_message(input_, world_);
+    const auto payload = wire::encode_member_list(message);
+    const auto decoded = wire::decode_member_list(payload, world_);
     fuzz::require(decoded.ok() && decoded.value() == message, "a message reads back");
     agreement_->receive(from, decoded.value(), now_);
   }

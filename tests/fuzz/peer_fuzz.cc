@@ -10,7 +10,7 @@
 #include "fuzz/fuzz.h"
 #include "job/status_server.h"
 #include "wire/frame.h"
-#include "wire/membership.h"
+#include "wire/member_list.h"
 
 namespace {
 
@@ -46,11 +46,11 @@ void decode_status(std::string_view text) {
 }
 
 void decode_message(ConstBytes payload, std::size_t world) {
-  const auto decoded = wire::decode_membership(payload, world);
+  const auto decoded = wire::decode_member_list(payload, world);
   if (!decoded) return;
   fuzz::require(decoded.value().members.size() == world || decoded.value().members.empty(),
                 "as many members as the group has");
-  fuzz::require(std::ranges::equal(wire::encode_membership(decoded.value()), payload), "a message has one spelling");
+  fuzz::require(std::ranges::equal(wire::encode_member_list(decoded.value()), payload), "a message has one spelling");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Host memory of staged calls: reused by size, pinned up to a limit.
 #include <gtest/gtest.h>
 
-#include "device_engine/shadow_pool.h"
+#include "device_engine/staged/shadow_pool.h"
 #include "support/fake_cuda/fake_cuda.h"
 
 namespace qccl::engine {

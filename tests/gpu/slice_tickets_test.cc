@@ -1,5 +1,5 @@
 // Jobs of a lane's slices: those of one slice follow one another, those of different slices share a launch.
-#include "device_engine/slice_tickets.h"
+#include "device_engine/lanes/slice_tickets.h"
 
 #include <gtest/gtest.h>
 

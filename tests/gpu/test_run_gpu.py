@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from program import DEVICES, WITHOUT_DEVICES
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -16,10 +17,7 @@ from bench.gpu import figures  # noqa: E402
 
 import run_gpu as script  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    "QCCL_DEVICES:BOOL=OFF" in (ROOT / "build" / "CMakeCache.txt").read_text(),
-    reason="built without devices (QCCL_DEVICES=OFF)",
-)
+pytestmark = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
 
 BENCH = ROOT / "build" / "bench"
 FAKE = {"LD_LIBRARY_PATH": str(ROOT / "build" / "fake_cuda")}
@@ -276,7 +274,9 @@ def test_the_build_has_machine_code_for_every_gpu(monkeypatch):
     assert built_with(commands, monkeypatch) == 0
     find, configure, build = commands.lines
     assert find == "cmake -P cmake/QcclNvcc.cmake"
-    assert configure == "cmake --preset default -DQCCL_DEVICE_KERNELS=ON -DQCCL_CUDA_ARCHITECTURES=all"
+    assert (
+        configure == "cmake --preset default -DQCCL_DEVICES=ON -DQCCL_DEVICE_KERNELS=ON -DQCCL_CUDA_ARCHITECTURES=all"
+    )
     assert build.startswith("scripts/build_python.sh ")
 
 

@@ -61,7 +61,9 @@ TEST_P(Collectives, all_reduce_adds_in_place_and_out_of_place) {
 }
 
 // In host memory it can't: the call has no stream that waits.
-TEST(StreamsThatWait, a_call_returns_before_its_peers_have_called_and_several_follow_each_other) {
+class StreamsThatWait : public NeedsDevices {};
+
+TEST_F(StreamsThatWait, a_call_returns_before_its_peers_have_called_and_several_follow_each_other) {
   constexpr std::size_t kCount = 1000;
   std::latch called(1);
   run_ranks_as_threads(2, [&](ncclComm_t comm, int rank) {

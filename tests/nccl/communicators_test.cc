@@ -45,7 +45,9 @@ TEST(Communicators, init_all_gives_each_rank_its_device) {
   }
 }
 
-TEST(Communicators, belong_to_the_device_that_is_current_when_they_are_made) {
+class CommunicatorsOfDevices : public NeedsDevices {};
+
+TEST_F(CommunicatorsOfDevices, belong_to_the_device_that_is_current_when_they_are_made) {
   for (const int current : {0, 1}) {
     const CurrentDevice device(current);
     const ncclUniqueId id = make_id();
@@ -223,7 +225,9 @@ TEST(Communicators, a_finalized_communicator_takes_no_calls_and_is_destroyed_onc
 // Rank 0 of communicators that do not block is finalized while its stream waits for a message of rank 1.
 class FinalizedWithoutBlocking : public ::testing::Test {
  protected:
-  FinalizedWithoutBlocking() {
+  void SetUp() override {
+    need_devices();
+    if (IsSkipped()) return;
     ::setenv("QCCL_TIMEOUT", "5", 1);
     const ncclUniqueId id = make_id();
     ncclConfig_t config = make_config(0);

@@ -75,7 +75,9 @@ TEST(Errors, of_calls) {
   destroy_all(comms);
 }
 
-TEST(Errors, of_memory_and_streams) {
+class ErrorsOfDevices : public NeedsDevices {};
+
+TEST_F(ErrorsOfDevices, of_memory_and_streams) {
   const auto comms = make_all(1);
   CUstream_st* const stream = fake::make_stream();
   void* const device = fake::allocate(fake::Kind::device, 64, 0);
@@ -136,7 +138,7 @@ TEST(Errors, of_ranks_that_make_different_calls_name_both) {
 }
 
 // The call has returned long before it fails.
-TEST(Errors, of_a_call_that_a_stream_waits_for_are_there_when_the_stream_goes_on) {
+TEST_F(ErrorsOfDevices, of_a_call_that_a_stream_waits_for_are_there_when_the_stream_goes_on) {
   ::setenv("QCCL_TIMEOUT", "0.3", 1);
   std::latch has_ended(1);
   run_ranks_as_threads(2, [&](ncclComm_t comm, int rank) {

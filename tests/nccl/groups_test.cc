@@ -38,7 +38,9 @@ TEST_P(Groups, one_thread_calls_for_all_ranks_several_times) {
 }
 
 // The streams are held, so the copy of the root's input can't have ended when the group has.
-TEST(GatedGroups, a_broadcast_out_of_place_leaves_the_host) {
+class GatedGroups : public NeedsDevices {};
+
+TEST_F(GatedGroups, a_broadcast_out_of_place_leaves_the_host) {
   const auto comms = make_all(2);
   std::vector<std::unique_ptr<Side>> sides;
   std::vector<float*> inputs, outputs;

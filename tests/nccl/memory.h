@@ -115,9 +115,20 @@ class Memories : public ::testing::TestWithParam<Where> {
   void TearDown() override { EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{}); }
 };
 inline std::string memory_name(const ::testing::TestParamInfo<Where>& info) { return name_of(info.param); }
+// Skips the rest of a SetUp().
+inline void need_devices() {
+  if (!QCCL_DEVICES) GTEST_SKIP() << "built without devices (QCCL_DEVICES=OFF)";
+}
+class NeedsDevices : public ::testing::Test {
+ protected:
+  void SetUp() override { need_devices(); }
+};
+
 #if QCCL_DEVICES
+inline const auto kHostAndDevice = ::testing::Values(Where::host, Where::device);
 inline const auto kEveryMemory = ::testing::Values(Where::host, Where::pinned, Where::device);
 #else
+inline const auto kHostAndDevice = ::testing::Values(Where::host);
 inline const auto kEveryMemory = ::testing::Values(Where::host);
 #endif
 

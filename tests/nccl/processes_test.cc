@@ -42,7 +42,7 @@ void expect_sums(const ncclUniqueId& id, int world, int rank, Where where) {
 }
 
 class Processes : public ::testing::TestWithParam<Where> {};
-INSTANTIATE_TEST_SUITE_P(All, Processes, ::testing::Values(Where::host, Where::device), memory_name);
+INSTANTIATE_TEST_SUITE_P(All, Processes, kHostAndDevice, memory_name);
 
 TEST_P(Processes, four_of_one_rank) {
   run_ranks({.world = 4}, [](Rank& process) { expect_sums(share_id(process), 4, process.rank(), GetParam()); });
@@ -116,7 +116,10 @@ struct Way {
   End end;
 };
 
-class LeavingProcesses : public ::testing::TestWithParam<Way> {};
+class LeavingProcesses : public ::testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override { need_devices(); }
+};
 INSTANTIATE_TEST_SUITE_P(All, LeavingProcesses,
                          ::testing::Values(Way{"exit", [] { std::exit(3); }, exited(3)},
                                            Way{"at_once", [] { ::_exit(3); }, exited(3)},

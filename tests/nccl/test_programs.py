@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from program import DEVICES, WITHOUT_DEVICES
+
+needs_devices = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "tests" / "nccl" / "nccl_program"
@@ -35,6 +38,7 @@ def run(*command: object, **variables: str) -> subprocess.CompletedProcess:
 # ---- the end of a process whose streams wait at gates
 
 
+@needs_devices
 @pytest.mark.parametrize(
     ("how", "code"),
     [("return", 0), ("exit", 0), ("exit of a thread", 0), ("_exit", 0), ("quick_exit", 0), ("abort", -6)],
@@ -45,6 +49,7 @@ def test_a_process_ends_at_once_while_its_streams_wait(how, code):
     assert ended.stdout == "the streams wait\n"
 
 
+@needs_devices
 @pytest.mark.parametrize("how", ["destroy at exit", "abort at exit"])
 def test_communicators_that_are_ended_at_exit_let_their_streams_go_on(how):
     ended = run(PROGRAM, "leave", how, QCCL_TIMEOUT="1")
@@ -53,6 +58,7 @@ def test_communicators_that_are_ended_at_exit_let_their_streams_go_on(how):
     assert ended.stderr.count("a stream goes on without the result of a call: ") == 2
 
 
+@needs_devices
 def test_each_rank_warns_once_where_streams_share_a_queue_and_results_stay_right():
     devices = PROGRAM.parent / "conformance" / "nccl_devices"
     ended = run(devices, "in_order", CUDA_DEVICE_MAX_CONNECTIONS="1", QCCL_LOG="warning")

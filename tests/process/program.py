@@ -11,11 +11,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("QCCL_PROGRAM") or ROOT / "build" / "qccl")
-DEVICES = "QCCL_DEVICES:BOOL=OFF" not in (ROOT / "build" / "CMakeCache.txt").read_text()
-WITHOUT_DEVICES = "built without devices (QCCL_DEVICES=OFF)"
 DEADLINE = 120  # seconds until a test gives up on a process; nothing waits for it to pass
 
 MARK = "QCCL_TEST_JOB"
+
+
+def _has_devices() -> bool:
+    cache = PROGRAM.parent / "CMakeCache.txt"
+    text = cache.read_text() if cache.exists() else ""
+    return re.search(r"^QCCL_DEVICES:\w+=(OFF|0|NO|FALSE|N)$", text, re.MULTILINE | re.IGNORECASE) is None
+
+
+DEVICES = _has_devices()
+WITHOUT_DEVICES = "built without devices (QCCL_DEVICES=OFF)"
 
 # Under nohup or in the background these are ignored, and the jobs would ignore them too.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

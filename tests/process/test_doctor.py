@@ -89,6 +89,7 @@ def test_kernels_for_devices_are_those_that_the_build_has():
     assert said.startswith("PTX, and machine code for sm_" if built else "none: built without CUDA's nvcc")
 
 
+@needs_devices
 def test_kernels_that_a_variable_chooses_are_named_with_it(tmp_path):
     off = lines_of(doctor(QCCL_DEVICE_KERNELS="off").stdout)["device kernels"]
     assert off.startswith("not used, because QCCL_DEVICE_KERNELS is off; built in: ")

@@ -15,7 +15,7 @@ constexpr int kSlowestMs = 3'000;
 
 bool is_after_failures(ConstBytes frame) {
   const FrameKind kind = wire::decode_header(frame.data()).value().kind;
-  return kind == FrameKind::membership || kind == FrameKind::given_up || kind == FrameKind::goodbye ||
+  return kind == FrameKind::member_list || kind == FrameKind::given_up || kind == FrameKind::goodbye ||
          kind == FrameKind::poison;
 }
 

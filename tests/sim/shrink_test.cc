@@ -208,7 +208,7 @@ TEST(Shrink, a_damaged_frame_gives_its_sender_up) {
   SimWorld world(3);
   world.network().set_tap([](int from, int to, Bytes frame) {
     const auto header = wire::decode_header(frame.data()).value();
-    if (from == 2 && to == 0 && header.kind == wire::FrameKind::membership) frame.back() ^= std::byte{1};
+    if (from == 2 && to == 0 && header.kind == wire::FrameKind::member_list) frame.back() ^= std::byte{1};
   });
   const auto callers = call_shrink(world, {0, 1, 2});
   ASSERT_TRUE(world.run(works_of(callers), seconds(20)));
@@ -284,7 +284,7 @@ class Program {
     });
     world_.network().set_tap([this](int, int, Bytes frame) {
       const auto kind = wire::decode_header(frame.data()).value().kind;
-      if (kind != wire::FrameKind::membership && kind != wire::FrameKind::given_up) return;
+      if (kind != wire::FrameKind::member_list && kind != wire::FrameKind::given_up) return;
       for (const auto& tap : taps_) tap();
     });
   }

@@ -3,7 +3,9 @@
 
 namespace qccl::tools {
 
-std::optional<std::string> problem_of_devices() { return "this qccl was built without devices (QCCL_DEVICES=OFF)"; }
+std::optional<std::string> problem_of_devices() {
+  return "this qccl was built without devices; build it with QCCL_DEVICES=ON";
+}
 
 std::unique_ptr<BufferMemory> make_device_buffers(int) {
   throw Error({.kind = ErrorKind::unsupported, .message = *problem_of_devices()});

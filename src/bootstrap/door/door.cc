@@ -24,9 +24,9 @@ Result<std::unique_ptr<TcpStoreServer>> listen(const std::string& address, std::
 }  // namespace
 
 Result<std::shared_ptr<Door>> Door::open(const DoorOptions& options) {
-  const Membership any{.world = 2,  // newcomers may be on any host
-                       .interface_filter = options.interface_filter,
-                       .filter_source = options.filter_source};
+  const LaunchIdentity any{.world = 2,  // newcomers may be on any host
+                           .interface_filter = options.interface_filter,
+                           .filter_source = options.filter_source};
   QCCL_ASSIGN(const Addresses addresses, choose_addresses(any));
   auto room = std::make_shared<WaitingRoom>(options.job, options.most_bytes);
   QCCL_ASSIGN(auto server, listen(addresses.listen_on, options.port, room, {options.key, door_name(options.job), 0}));

@@ -26,26 +26,24 @@ std::uint16_t derived_port(std::string_view identity) {
   return static_cast<std::uint16_t>(kFirst + digest(identity) % kCount);
 }
 
-void set_master(Membership& membership, const std::string& address, std::uint16_t port) {
-  if (membership.master_address.empty()) membership.master_address = address;
-  if (membership.master_port == 0) membership.master_port = port;
+void set_master(LaunchIdentity& launch, const std::string& address, std::uint16_t port) {
+  if (launch.master_address.empty()) launch.master_address = address;
+  if (launch.master_port == 0) launch.master_port = port;
 }
 
 // For ranks of one host whose launcher gives every job an identity: they meet at a socket of this user and job. If the
 // user gave an address or a port, the other one is derived.
-void meet_on_one_host(std::string_view identity, Membership& membership) {
-  if (membership.master_address.empty() && membership.master_port == 0) {
-    membership.meeting_socket = fmt::format("qccl/{}/{:016x}", os::own_credentials().user, digest(identity));
+void meet_on_one_host(std::string_view identity, LaunchIdentity& launch) {
+  if (launch.master_address.empty() && launch.master_port == 0) {
+    launch.meeting_socket = fmt::format("qccl/{}/{:016x}", os::own_credentials().user, digest(identity));
   } else {
-    set_master(membership, "127.0.0.1", derived_port(identity));
+    set_master(launch, "127.0.0.1", derived_port(identity));
   }
 }
 
-bool has_master(const Membership& membership) {
-  return !membership.master_address.empty() && membership.master_port != 0;
-}
+bool has_master(const LaunchIdentity& launch) { return !launch.master_address.empty() && launch.master_port != 0; }
 
-bool all_local(const Membership& membership) { return membership.local_world == membership.world; }
+bool all_local(const LaunchIdentity& launch) { return launch.local_world == launch.world; }
 
 std::optional<std::string> not_set(const EnvironmentLookup& lookup, const char* name) {
   if (lookup(name)) return std::nullopt;
@@ -63,18 +61,18 @@ std::string mpirun_address(std::string_view uri) {
   return std::string(addresses.substr(0, addresses.find_first_of(",:;")));
 }
 
-Status complete_open_mpi(const EnvironmentLookup& lookup, Membership& membership) {
+Status complete_open_mpi(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
   const auto job = first_set(lookup, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
   const auto daemon = first_set(lookup, {"PMIX_SERVER_URI2", "PMIX_SERVER_URI4", "OMPI_MCA_orte_local_daemon_uri"});
-  if (has_master(membership) || !job || !daemon) return {};
-  if (all_local(membership)) {
+  if (has_master(launch) || !job || !daemon) return {};
+  if (all_local(launch)) {
     // Job number and daemon address are together unique among all jobs on this host, now or later.
-    meet_on_one_host(fmt::format("openmpi {} {}", job->value, daemon->value), membership);
+    meet_on_one_host(fmt::format("openmpi {} {}", job->value, daemon->value), launch);
     return {};
   }
   const auto mpirun = lookup("OMPI_MCA_orte_hnp_uri");
-  membership.master_is_guess = membership.master_address.empty();
-  set_master(membership, mpirun ? mpirun_address(*mpirun) : "", derived_port(job->value));
+  launch.master_is_guess = launch.master_address.empty();
+  set_master(launch, mpirun ? mpirun_address(*mpirun) : "", derived_port(job->value));
   return {};
 }
 
@@ -85,17 +83,17 @@ std::optional<std::string> azureml_unsupported_reason(const EnvironmentLookup& l
   return not_set(lookup, "AZUREML_EXPERIMENT_ID");
 }
 
-Status complete_azureml(const EnvironmentLookup& lookup, Membership& membership) {
-  if (all_local(membership)) {
-    set_master(membership, lookup("AZ_BATCHAI_MPI_MASTER_NODE").value_or("127.0.0.1"), kAzureSingleNodePort);
+Status complete_azureml(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+  if (all_local(launch)) {
+    set_master(launch, lookup("AZ_BATCHAI_MPI_MASTER_NODE").value_or("127.0.0.1"), kAzureSingleNodePort);
     return {};
   }
   const auto node = lookup("AZ_BATCH_MASTER_NODE");
-  if (!node && membership.master_address.empty()) {
+  if (!node && launch.master_address.empty()) {
     return invalid("AzureML's AZ_BATCH_MASTER_NODE, which names rank 0's host, is not set");
   }
   const std::string text = node.value_or("");
-  set_master(membership, text.substr(0, text.rfind(':')), kAzurePort);
+  set_master(launch, text.substr(0, text.rfind(':')), kAzurePort);
   return {};
 }
 
@@ -113,29 +111,29 @@ std::optional<Variable> sagemaker_interfaces(const EnvironmentLookup& lookup) {
   return Variable{"SM_NETWORK_INTERFACE_NAME", "=" + *interface};
 }
 
-Status complete_sagemaker(const EnvironmentLookup& lookup, Membership& membership) {
-  if (all_local(membership)) set_master(membership, "127.0.0.1", kSageMakerPort);
+Status complete_sagemaker(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+  if (all_local(launch)) set_master(launch, "127.0.0.1", kSageMakerPort);
   const auto hosts = lookup("SM_HOSTS");
-  if (hosts && membership.master_address.empty()) {
-    QCCL_ASSIGN(membership.master_address, first_of_list(*hosts));
+  if (hosts && launch.master_address.empty()) {
+    QCCL_ASSIGN(launch.master_address, first_of_list(*hosts));
   }
-  set_master(membership, "", kSageMakerPort);
+  set_master(launch, "", kSageMakerPort);
   return {};
 }
 
 // ---- PMI: MPICH, Intel MPI, Slurm's own
 
-Status complete_pmi(const EnvironmentLookup& lookup, Membership& membership) {
-  const bool in_slurm_step = lookup("SLURM_STEP_ID") && lookup("SLURM_PROCID") == std::to_string(membership.rank);
-  if (has_master(membership) || in_slurm_step) return {};  // Slurm's own variables give more
-  if (all_local(membership)) {
+Status complete_pmi(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+  const bool in_slurm_step = lookup("SLURM_STEP_ID") && lookup("SLURM_PROCID") == std::to_string(launch.rank);
+  if (has_master(launch) || in_slurm_step) return {};  // Slurm's own variables give more
+  if (all_local(launch)) {
     QCCL_ASSIGN(const auto identity, pmi_identity(lookup));
-    meet_on_one_host(identity, membership);
+    meet_on_one_host(identity, launch);
     return {};
   }
-  if (!membership.master_address.empty()) return {};
-  QCCL_ASSIGN(membership.pmi_descriptor, pmi_descriptor(lookup));
-  membership.own_name = lookup("MPIR_CVAR_CH3_INTERFACE_HOSTNAME").value_or("");
+  if (!launch.master_address.empty()) return {};
+  QCCL_ASSIGN(launch.pmi_descriptor, pmi_descriptor(lookup));
+  launch.own_name = lookup("MPIR_CVAR_CH3_INTERFACE_HOSTNAME").value_or("");
   return {};
 }
 
@@ -149,48 +147,48 @@ std::optional<std::string> slurm_unsupported_reason(const EnvironmentLookup& loo
 }
 
 // The number of tasks on this node; 0 if Slurm does not give it, or gives it for something other than this step.
-int slurm_local_world(const EnvironmentLookup& lookup, const Membership& membership) {
+int slurm_local_world(const EnvironmentLookup& lookup, const LaunchIdentity& launch) {
   const auto tasks = first_set(lookup, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   const auto node = parse_number<std::size_t>(lookup("SLURM_NODEID").value_or("0"));
   if (!tasks || !node) return 0;
   const auto counts = expand_task_counts(tasks->value);
   if (!counts || *node >= counts.value().size()) return 0;
   const int sum = std::accumulate(counts.value().begin(), counts.value().end(), 0);
-  return sum == membership.world ? counts.value()[*node] : 0;
+  return sum == launch.world ? counts.value()[*node] : 0;
 }
 
-Status complete_slurm(const EnvironmentLookup& lookup, Membership& membership) {
-  if (membership.local_world == 0) membership.local_world = slurm_local_world(lookup, membership);
+Status complete_slurm(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+  if (launch.local_world == 0) launch.local_world = slurm_local_world(lookup, launch);
   const auto job = lookup("SLURM_JOB_ID");
   const std::string step = first_set(lookup, {"SLURM_STEP_ID", "SLURM_STEPID"}).value_or(Variable{"", "0"}).value;
-  set_master(membership, "", job ? derived_port(fmt::format("slurm {}.{}", *job, step)) : kDefaultPort);
-  if (!membership.master_address.empty()) return {};
+  set_master(launch, "", job ? derived_port(fmt::format("slurm {}.{}", *job, step)) : kDefaultPort);
+  if (!launch.master_address.empty()) return {};
   const auto list = first_set(lookup, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (!list) return {};
   auto nodes = expand_node_list(list->value);
   if (!nodes) return invalid(fmt::format("{}: {}", list->name, nodes.error().message));
-  membership.master_address = nodes->front();
-  if (nodes->size() == 1 && membership.local_world == 0) membership.local_world = membership.world;
+  launch.master_address = nodes->front();
+  if (nodes->size() == 1 && launch.local_world == 0) launch.local_world = launch.world;
   return {};
 }
 
 // ---- launchers that give every job an identity
 
 // If all ranks are here they meet by the job's identity, which these variables give.
-Status meet_by(const EnvironmentLookup& lookup, std::initializer_list<const char*> names, Membership& membership) {
+Status meet_by(const EnvironmentLookup& lookup, std::initializer_list<const char*> names, LaunchIdentity& launch) {
   std::string identity;
   for (const char* name : names) {
     auto value = lookup(name);
     if (!value) return {};
     identity += fmt::format("{}={} ", name, *value);
   }
-  if (all_local(membership) && !has_master(membership)) meet_on_one_host(identity, membership);
+  if (all_local(launch) && !has_master(launch)) meet_on_one_host(identity, launch);
   return {};
 }
 
-Status complete_flux(const EnvironmentLookup& lookup, Membership& membership) {
-  if (membership.local_world == 0 && lookup("FLUX_JOB_NNODES") == "1") membership.local_world = membership.world;
-  return meet_by(lookup, {"FLUX_URI", "FLUX_JOB_ID"}, membership);
+Status complete_flux(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+  if (launch.local_world == 0 && lookup("FLUX_JOB_NNODES") == "1") launch.local_world = launch.world;
+  return meet_by(lookup, {"FLUX_URI", "FLUX_JOB_ID"}, launch);
 }
 
 // ---- the nodes of torchrun, whose variables platforms set for a torchrun that a program may have been started without
@@ -205,14 +203,14 @@ std::optional<std::string> nodes_unsupported_reason(const EnvironmentLookup& loo
   return fmt::format("PET_NPROC_PER_NODE={}: a node has several ranks, which torchrun would number", processes);
 }
 
-Status complete_nodes(const EnvironmentLookup& lookup, Membership& membership) {
-  if (membership.local_world == 0) membership.local_world = 1;
-  if (membership.local_rank < 0) membership.local_rank = 0;
+Status complete_nodes(const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+  if (launch.local_world == 0) launch.local_world = 1;
+  if (launch.local_rank < 0) launch.local_rank = 0;
   const std::string endpoint = lookup("PET_RDZV_ENDPOINT").value_or("");
   const auto colon = std::min(endpoint.rfind(':'), endpoint.size());
   const std::string port = lookup("PET_MASTER_PORT").value_or(endpoint.substr(std::min(colon + 1, endpoint.size())));
   const std::string address = lookup("PET_MASTER_ADDR").value_or(endpoint.substr(0, colon));
-  set_master(membership, os::without_brackets(address), parse_number<std::uint16_t>(port).value_or(kDefaultPort));
+  set_master(launch, os::without_brackets(address), parse_number<std::uint16_t>(port).value_or(kDefaultPort));
   return {};
 }
 
@@ -286,7 +284,7 @@ constexpr Launcher kLaunchers[] = {
                    .local_world = {"PALS_LOCAL_SIZE"}},
      .how_to_set_master = "name rank 0's host: mpiexec --env MASTER_ADDR=HOST --env MASTER_PORT=PORT",
      .complete = [](const EnvironmentLookup& lookup,
-                    Membership& membership) { return meet_by(lookup, {"PALS_APID"}, membership); }},
+                    LaunchIdentity& launch) { return meet_by(lookup, {"PALS_APID"}, launch); }},
     {.name = "Horovod",
      .description = "Horovod (horovodrun)",
      .variables = {.rank = {"HOROVOD_RANK"},
@@ -295,8 +293,8 @@ constexpr Launcher kLaunchers[] = {
                    .local_world = {"HOROVOD_LOCAL_SIZE"}},
      .how_to_set_master = "name rank 0's host: export MASTER_ADDR=HOST MASTER_PORT=PORT before horovodrun",
      .complete =
-         [](const EnvironmentLookup& lookup, Membership& membership) {
-           return meet_by(lookup, {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"}, membership);
+         [](const EnvironmentLookup& lookup, LaunchIdentity& launch) {
+           return meet_by(lookup, {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"}, launch);
          }},
     {.name = "PMI",
      .description = "PMI (MPICH, Intel MPI, srun --mpi=pmi2)",

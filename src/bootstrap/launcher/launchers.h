@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 
 namespace qccl::bootstrap {
 
@@ -26,8 +26,8 @@ inline Failure invalid(std::string message) { return Failure(ErrorKind::invalid_
 // Variables with the same meaning; the first that is set counts. Null: no more.
 using VariableNames = std::array<const char*, 3>;
 std::optional<Variable> first_set(const EnvironmentLookup& lookup, const VariableNames& names);
-// The variable that says which interfaces this process may use: Membership::interface_filter. With QCCL in gloo's place
-// (QCCL_REPLACE) gloo's counts, in the filter's form.
+// The variable that says which interfaces this process may use (LaunchIdentity::interface_filter). With QCCL in gloo's
+// place (QCCL_REPLACE) gloo's counts, in the filter's form.
 std::optional<Variable> find_interface_filter(const EnvironmentLookup& lookup);
 
 struct RankVariables {
@@ -44,7 +44,7 @@ struct Launcher {
   std::optional<std::string> (*unsupported_reason)(const EnvironmentLookup&) = nullptr;
   // Fills in values that MASTER_ADDR, MASTER_PORT and the variables above left open, as far as the launcher provides
   // them. Rank and world are set. InvalidArgument: the launcher's values cannot be used. Null: it provides none.
-  Status (*complete)(const EnvironmentLookup&, Membership&) = nullptr;
+  Status (*complete)(const EnvironmentLookup&, LaunchIdentity&) = nullptr;
   // The launcher's choice of interfaces between hosts, if the user makes none, with the name of its source.
   std::optional<Variable> (*interfaces)(const EnvironmentLookup&) = nullptr;
   // The variables number nodes, each of which may have several ranks: they are a rank only if nothing else gives one.

@@ -14,11 +14,11 @@ namespace {
 
 std::uint16_t free_port() { return TcpStoreServer::start("127.0.0.1", 0).take_or_throw()->port(); }
 
-Membership member(int rank, std::uint16_t port, bool hosts_store) {
+LaunchIdentity member(int rank, std::uint16_t port, bool hosts_store) {
   return {.rank = rank, .world = 2, .master_address = "localhost", .master_port = port, .hosts_store = hosts_store};
 }
 
-Result<OpenStore> open(const Membership& membership) { return open_store(membership, nullptr, soon(), kClock); }
+Result<OpenStore> open(const LaunchIdentity& launch) { return open_store(launch, nullptr, soon(), kClock); }
 
 // Like rank 1: a client that has left nothing counts as a stranger.
 void leave_card(Store& store) {
@@ -80,7 +80,7 @@ TEST(OpenStore, a_store_of_the_program_is_used_unchanged) {
   EXPECT_EQ(opened.server, nullptr);
 }
 
-Membership at_socket(int rank) {
+LaunchIdentity at_socket(int rank) {
   const std::string socket = "qccl-test/" + std::to_string(os::process_id());
   return {.rank = rank, .world = 2, .meeting_socket = socket, .hosts_store = rank == 0};
 }
@@ -98,14 +98,14 @@ TEST(OpenStore, ranks_of_one_host_meet_at_a_socket_in_any_order) {
 }
 
 TEST(OpenStore, a_socket_without_a_listener_is_a_failure_at_the_deadline) {
-  Membership lonely = at_socket(1);
+  LaunchIdentity lonely = at_socket(1);
   lonely.meeting_socket += "/nobody";
   auto opened = open_store(lonely, nullptr, soon(milliseconds(50)), kClock).take_or_throw();
   EXPECT_THROW(opened.store->set("key", "value"), Error);
 }
 
 TEST(OpenStore, rank_0_on_another_host_than_mpirun_is_refused) {
-  Membership elsewhere = member(0, free_port(), true);
+  LaunchIdentity elsewhere = member(0, free_port(), true);
   elsewhere.master_address = "192.0.2.77";
   elsewhere.master_is_guess = true;
   expect_failure(open(elsewhere), ErrorKind::invalid_argument, "rank 0 is not on the host of mpirun (192.0.2.77)");

@@ -44,10 +44,10 @@ Result<Addresses> filtered_addresses(const std::string& filter, const std::strin
 }
 
 // Empty: nothing says where the master is.
-Result<std::string> address_towards_master(const Membership& membership, TimePoint deadline, const Clock& clock) {
-  const std::string& master = membership.master_address;
+Result<std::string> address_towards_master(const LaunchIdentity& launch, TimePoint deadline, const Clock& clock) {
+  const std::string& master = launch.master_address;
   if (master.empty()) return std::string();
-  if (!membership.has_own_store) return os::local_address_towards(master, deadline, clock);
+  if (!launch.has_own_store) return os::local_address_towards(master, deadline, clock);
   auto hint = os::local_address_towards(master);
   return hint ? *hint : std::string();
 }
@@ -117,12 +117,12 @@ Status check_card(const AddressCard& own, int rank, const AddressCard& other) {
   return {};
 }
 
-Result<Addresses> choose_addresses(const Membership& membership, TimePoint deadline, const Clock& clock) {
-  const std::string& filter = membership.interface_filter;
-  if (!filter.empty()) return filtered_addresses(filter, membership.filter_source);
-  QCCL_ASSIGN(const std::string towards_master, address_towards_master(membership, deadline, clock));
+Result<Addresses> choose_addresses(const LaunchIdentity& launch, TimePoint deadline, const Clock& clock) {
+  const std::string& filter = launch.interface_filter;
+  if (!filter.empty()) return filtered_addresses(filter, launch.filter_source);
+  QCCL_ASSIGN(const std::string towards_master, address_towards_master(launch, deadline, clock));
   Addresses chosen;
-  if (on_one_host(membership)) {
+  if (on_one_host(launch)) {
     chosen.listen_on = towards_master.empty() ? kLoopback : towards_master;
     chosen.published = {chosen.listen_on};
     return chosen;
@@ -137,8 +137,8 @@ Result<Addresses> choose_addresses(const Membership& membership, TimePoint deadl
   return chosen;
 }
 
-Result<Addresses> choose_addresses(const Membership& membership) {
-  return choose_addresses(membership, TimePoint(), SteadyClock());
+Result<Addresses> choose_addresses(const LaunchIdentity& launch) {
+  return choose_addresses(launch, TimePoint(), SteadyClock());
 }
 
 }  // namespace qccl::bootstrap

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "qccl/types.h"
 #include "wire/frame.h"
 
@@ -36,15 +36,16 @@ Status check_card(const AddressCard& own, int rank, const AddressCard& other);
 
 // The addresses at which other ranks find this one, and the address to listen on ("": every interface). On one host:
 // the address towards the master, else loopback. On several: the address towards the master, then those of the other
-// interfaces. With Membership::interface_filter (see os::interface_matches): the addresses of the interfaces that pass,
-// InvalidArgument if none does. Waits until `deadline` for the master's name and the route there, and then fails as
-// local_address_towards() does. With a store of the program (Membership::has_own_store) it looks once and does without.
+// interfaces. With LaunchIdentity::interface_filter (see os::interface_matches): the addresses of the interfaces that
+// pass, InvalidArgument if none does. Waits until `deadline` for the master's name and the route there, and then fails
+// as local_address_towards() does. With a store of the program (LaunchIdentity::has_own_store) it looks once and does
+// without.
 struct Addresses {
   std::string listen_on;
   std::vector<std::string> published;
 };
-Result<Addresses> choose_addresses(const Membership& membership, TimePoint deadline, const Clock& clock);
+Result<Addresses> choose_addresses(const LaunchIdentity& launch, TimePoint deadline, const Clock& clock);
 // Without a wait.
-Result<Addresses> choose_addresses(const Membership& membership);
+Result<Addresses> choose_addresses(const LaunchIdentity& launch);
 
 }  // namespace qccl::bootstrap

@@ -100,12 +100,12 @@ TEST(Addresses, wait_for_the_master_until_the_deadline) {
 }
 
 TEST(Addresses, with_a_filter_are_those_that_pass) {
-  Membership membership{.world = 2, .interface_filter = "=lo", .filter_source = "NCCL_SOCKET_IFNAME"};
-  const auto chosen = choose_addresses(membership).take_or_throw();
+  LaunchIdentity launch{.world = 2, .interface_filter = "=lo", .filter_source = "NCCL_SOCKET_IFNAME"};
+  const auto chosen = choose_addresses(launch).take_or_throw();
   EXPECT_EQ(chosen.published.front(), "127.0.0.1");
-  membership.interface_filter = "=nosuch0";
+  launch.interface_filter = "=nosuch0";
   for (const char* words : {"NCCL_SOCKET_IFNAME is \"=nosuch0\"", "lo 127.0.0.1"}) {
-    expect_failure(choose_addresses(membership), ErrorKind::invalid_argument, words);
+    expect_failure(choose_addresses(launch), ErrorKind::invalid_argument, words);
   }
 }
 

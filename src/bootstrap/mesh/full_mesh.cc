@@ -29,8 +29,8 @@ constexpr Nanoseconds kMostBetweenLooks = std::chrono::milliseconds(200);
 std::size_t slot(int rank) { return static_cast<std::size_t>(rank); }
 
 // The job, and the attempt to start it.
-std::string attempt_of(const Membership& membership, const GatheredCards& gathered) {
-  return fmt::format("{}/{}/{}/{}", membership.job, membership.restart, gathered.generation, gathered.nonce);
+std::string attempt_of(const LaunchIdentity& launch, const GatheredCards& gathered) {
+  return fmt::format("{}/{}/{}/{}", launch.job, launch.restart, gathered.generation, gathered.nonce);
 }
 
 // Fills in what the cards of all ranks say about hosts and cores.
@@ -125,8 +125,8 @@ class FullMesh {
         keys_(keys),
         options_(options),
         clock_(clock),
-        rank_(options.membership.rank),
-        world_(options.membership.world),
+        rank_(options.launch.rank),
+        world_(options.launch.world),
         acceptor_(poller_, clock),
         peers_(world_, rank_, options.transport) {}
 
@@ -154,7 +154,7 @@ class FullMesh {
     card_.boot_id = os::boot_id();
     if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
     if (options_.transport != TransportChoice::shm) {
-      QCCL_ASSIGN(auto addresses, choose_addresses(options_.membership, options_.deadline, clock_));
+      QCCL_ASSIGN(auto addresses, choose_addresses(options_.launch, options_.deadline, clock_));
       QCCL_ASSIGN(card_.port, acceptor_.listen_tcp(addresses.listen_on));
       card_.addresses = std::move(addresses.published);
     }
@@ -170,7 +170,7 @@ class FullMesh {
                            own_process_text(),
                            encode_card(card_),
                            options_.location,
-                           {options_.protection.key, options_.membership.job, options_.membership.restart}};
+                           {options_.protection.key, options_.launch.job, options_.launch.restart}};
     QCCL_ASSIGN(gathered_, gather_cards(keys_, self, {&clock_, options_.deadline, options_.timeout}));
     return {};
   }
@@ -186,7 +186,7 @@ class FullMesh {
     }
     describe_hosts(cards, rank_, sockets_);
     sockets_.processes = gathered_.processes;
-    const std::string attempt = attempt_of(options_.membership, gathered_);
+    const std::string attempt = attempt_of(options_.launch, gathered_);
     sockets_.job = digest(attempt);
     secrets_.emplace(options_.protection, attempt);
     const wire::Hello own{
@@ -307,7 +307,7 @@ class FullMesh {
 }  // namespace
 
 Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& options, const Clock& clock) {
-  if (options.membership.world == 1) {
+  if (options.launch.world == 1) {
     PeerSockets alone{.on_this_host = {true}, .hosts = {0}, .processes = {own_process_text()}};
     alone.tcp.resize(1);
     alone.local.resize(1);
@@ -316,7 +316,7 @@ Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& optio
   }
   QCCL_CHECK(store != nullptr);
   QCCL_ASSIGN(auto poller, os::Poller::create());
-  KeySpace keys(*store, options.membership.job, options.membership.restart, clock);
+  KeySpace keys(*store, options.launch.job, options.launch.restart, clock);
   return FullMesh(std::move(poller), keys, options, clock).connect();
 }
 

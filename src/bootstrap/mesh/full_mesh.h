@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "bootstrap/mesh/connection_count.h"
 #include "os/fd.h"
 #include "qccl/store.h"
@@ -21,7 +21,7 @@
 namespace qccl::bootstrap {
 
 struct FullMeshOptions {
-  Membership membership;
+  LaunchIdentity launch;
   // automatic: unix sockets and TCP. shm: unix sockets only. tcp: TCP only. The same on all ranks.
   TransportChoice transport = TransportChoice::automatic;
   std::string host_suffix{};       // QCCL_HOSTS: separates ranks of one host as if they were on several

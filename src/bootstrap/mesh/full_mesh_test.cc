@@ -36,12 +36,12 @@ secure::Protection protection_of(const Rank& rank) {
 
 FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
   FullMeshOptions options;
-  options.membership = {.rank = rank.rank,
-                        .world = rank.world,
-                        .master_address = "127.0.0.1",
-                        .master_port = port,
-                        .job = rank.job,
-                        .restart = rank.restart};
+  options.launch = {.rank = rank.rank,
+                    .world = rank.world,
+                    .master_address = "127.0.0.1",
+                    .master_port = port,
+                    .job = rank.job,
+                    .restart = rank.restart};
   options.transport = rank.transport;
   options.location = os::address_text("at 127.0.0.1", port);
   options.connections.told = rank.connections;

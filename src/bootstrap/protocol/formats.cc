@@ -4,7 +4,7 @@
 
 #include "base/fields.h"
 #include "base/text.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 #include "bootstrap/store/store_protocol.h"
 
 namespace qccl::bootstrap {

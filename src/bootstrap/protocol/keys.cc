@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/text.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 
 namespace qccl::bootstrap {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/digest/digest.h"
 #include "base/text.h"
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 
 namespace qccl::bootstrap {
 

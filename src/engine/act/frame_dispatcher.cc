@@ -100,7 +100,7 @@ void FrameDispatcher::on_frame(Frame&& frame) {
   if (header.kind == FrameKind::given_up) return peer_failures_.on_given_up(frame.peer(), frame.payload());
   if (Group* const target = groups_.find(header.group)) return on_group_frame(*target, std::move(frame));
   if (!groups_.was_closed(header.group)) return keep_orphan(std::move(frame));
-  if (header.kind == FrameKind::membership) shrinker_.answer_for_closed(header.group, frame.peer(), frame.payload());
+  if (header.kind == FrameKind::member_list) shrinker_.answer_for_closed(header.group, frame.peer(), frame.payload());
 }
 
 // A frame that cannot be kept is the next one again.
@@ -151,7 +151,7 @@ void FrameDispatcher::on_member_frame(Group& group, Frame&& frame) {
         fmt::format("was lost: sent a frame of group '{}', of which it is no member", group.name));
   }
   if (header.kind == FrameKind::poison) return peer_failures_.on_poison(group, frame.peer(), frame.payload());
-  if (header.kind == FrameKind::membership) return shrinker_.on_frame(group, frame.peer(), frame.payload());
+  if (header.kind == FrameKind::member_list) return shrinker_.on_frame(group, frame.peer(), frame.payload());
   if (group.failure) return;
   if (is_message_frame(header.kind)) return on_message_frame(group, std::move(frame));
   if (header.sequence >= group.next_sequence) {

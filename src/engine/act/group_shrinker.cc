@@ -9,7 +9,7 @@
 namespace qccl::engine {
 
 using wire::FrameKind;
-using wire::MembershipKind;
+using wire::MemberListKind;
 
 namespace {
 
@@ -17,7 +17,7 @@ namespace {
 constexpr Nanoseconds kLeastRetry = std::chrono::milliseconds(10);
 
 // Awaits an answer.
-bool is_request(MembershipKind kind) { return kind == MembershipKind::prepare || kind == MembershipKind::proposal; }
+bool is_request(MemberListKind kind) { return kind == MemberListKind::prepare || kind == MemberListKind::proposal; }
 
 constexpr const char* kClosed = "shrink: the group was closed";
 
@@ -44,7 +44,7 @@ void Shrinking::begin_parting(TimePoint now) {
 }
 
 std::optional<LostRank> Shrinking::lost_elsewhere(GroupRank member, WorldRank peer) const {
-  const Roll& roll = agreement.roll();
+  const ShrinkRoll& roll = agreement.roll();
   if (roll.losses()[member.index()] == LossGrade::left) {
     return LostRank{member.value(), LossGrade::left, fmt::format("rank {} closed the group", peer)};
   }
@@ -103,12 +103,12 @@ void GroupShrinker::on_frame(Group& group, WorldRank peer, ConstBytes payload) {
   const auto give_up = [&](const std::string& why) {
     peer_failures_.give_up(peer, ErrorKind::corrupt_data, "sent a bad frame: " + why);
   };
-  const auto message = wire::decode_membership(payload, group.ranks.size());
+  const auto message = wire::decode_member_list(payload, group.ranks.size());
   if (!message.ok()) return give_up(message.error().message);
   const GroupRank member = group.group_rank(peer);
   if (is_request(message.value().kind) &&
       message.value().ballot.proposer != static_cast<std::uint32_t>(member.value())) {
-    return give_up("membership message of another member's ballot");
+    return give_up("member list of another member's ballot");
   }
   if (control_.size() >= kMaxStoredFrames) return give_up("it asks for more answers than it takes");
   Shrinking& shrinking = find_or_make(group);
@@ -118,17 +118,17 @@ void GroupShrinker::on_frame(Group& group, WorldRank peer, ConstBytes payload) {
 
 void GroupShrinker::answer_for_closed(std::uint64_t group, WorldRank peer, ConstBytes payload) {
   // The kind and the presence say enough; the group's size is not known any more.
-  const std::size_t members = payload.size() - std::min(payload.size(), wire::kMembershipHeadBytes);
-  const auto message = wire::decode_membership(payload, members);
+  const std::size_t members = payload.size() - std::min(payload.size(), wire::kMemberListHeadBytes);
+  const auto message = wire::decode_member_list(payload, members);
   if (!message.ok() || control_.size() >= kMaxStoredFrames) return;
-  const MembershipKind kind = message.value().kind;
-  const bool has_called = kind == MembershipKind::suspects && message.value().presence == wire::Presence::here;
+  const MemberListKind kind = message.value().kind;
+  const bool has_called = kind == MemberListKind::suspects && message.value().presence == wire::Presence::here;
   if (has_called || is_request(kind)) tell_closed(group, peer);
 }
 
 void GroupShrinker::tell_closed(std::uint64_t group, WorldRank peer) {
-  control_.queue(peer, {.kind = FrameKind::membership, .group = group},
-                 as_text(wire::encode_membership({.presence = wire::Presence::closed})));
+  control_.queue(peer, {.kind = FrameKind::member_list, .group = group},
+                 as_text(wire::encode_member_list({.presence = wire::Presence::closed})));
 }
 
 // Members that are in shrink() wait for this rank no longer. One that learns of a commit needs to know no more.
@@ -195,8 +195,8 @@ void GroupShrinker::send(const Group& group, Agreement& agreement) {
   for (; const Outbox::Outgoing* const next = outbox.front(); outbox.pop()) {
     const WorldRank peer = group.world_rank(next->to);
     if (peers_[peer].lost) continue;
-    control_.queue(peer, {.kind = FrameKind::membership, .group = group.id},
-                   as_text(wire::encode_membership(next->message)));
+    control_.queue(peer, {.kind = FrameKind::member_list, .group = group.id},
+                   as_text(wire::encode_member_list(next->message)));
   }
   if (!control_.empty()) control_.send();
 }
@@ -209,7 +209,7 @@ bool GroupShrinker::has_passed_on(const Shrinking& shrinking, const Group& group
     const WorldRank peer = group.world_rank(member);
     const bool must_have_it =
         chosen[member.index()] != 0 && !shrinking.agreement.roll().losses()[member.index()] && !peers_[peer].lost;
-    if (must_have_it && control_.holds(peer, FrameKind::membership)) return false;
+    if (must_have_it && control_.holds(peer, FrameKind::member_list)) return false;
   }
   return true;
 }

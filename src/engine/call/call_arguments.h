@@ -70,9 +70,12 @@ struct CallArguments {
 
 using ArgumentsList = PooledVector<CallArguments>;
 
-// DevicePart::place(); null without one.
+// DevicePart's place() and describe_place(); null and "" without one.
 inline const void* device_of(const CallArguments& arguments) {
   return arguments.device == nullptr ? nullptr : arguments.device->place();
+}
+inline std::string describe_place(const CallArguments& arguments) {
+  return arguments.device == nullptr ? "" : arguments.device->describe_place();
 }
 inline bool is_computed_by_device(const CallArguments& arguments) { return device_of(arguments) != nullptr; }
 

@@ -12,6 +12,14 @@ namespace qccl::engine {
 class Compute;
 struct ComputeContext;
 
+// The parts of the caller's buffers that a call reads and writes; they may overlap.
+struct DeviceBuffers {
+  const std::byte* input = nullptr;
+  std::size_t input_bytes = 0;
+  std::byte* output = nullptr;
+  std::size_t output_bytes = 0;
+};
+
 // A device's part in a call on its memory: what it does before the operation and after it, and what it computes of it.
 // Calls on host memory have none, but for those that wait for a stream.
 //
@@ -39,7 +47,7 @@ class DevicePart {
   // It has ended with its output in the caller's buffer.
   virtual bool has_returned() const = 0;
 
-  // Work of the device ends without an event: when to look again.
+  // Nothing tells the host when the device's work has ended: how long until it looks again.
   virtual Nanoseconds patience() const = 0;
   // The device computes for the operation.
   virtual bool is_computing() const = 0;
@@ -53,7 +61,7 @@ class DevicePart {
   virtual const void* place() const = 0;
   // Who computes, for the log; "" where nothing is copied.
   virtual std::string describe_place() const = 0;
-  // For operations that a device computes.
+  // The Compute of an operation that the device computes: only if place() is not null.
   virtual std::unique_ptr<Compute> make_compute(const ComputeContext& context) const = 0;
 
   // Waits for what is under way; then it is for another call. Takes no memory.

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 
 #include "base/bytes.h"
 #include "base/rank.h"
@@ -62,8 +61,8 @@ class Compute {
   // become what they were before it.
   virtual void take_back() {}
 
-  // The steps that end later than the functions that begin them, over an operation's streams, which outlive the result.
-  // Null: all end at once.
+  // The steps that end later than the functions that begin them, over an operation's streams. They and the Compute
+  // outlive the result. Null: all end at once.
   virtual std::unique_ptr<DeferredSteps> defer(InboundStreams&, OutboundStreams&) { return nullptr; }
 };
 

@@ -40,7 +40,8 @@ class DeferredSteps {
   // A lane has gone on to its next slice: what was kept for an earlier one may have been read.
   virtual void release_read() = 0;
 
-  // Whether any work has ended; any lane may have waited for it.
+  // Whether any work has ended since the last time. Then the frames that it read are given back, and the caller wakes
+  // all lanes, since any may have waited for it.
   virtual Result<bool> look() = 0;
   // Sets off what was begun.
   virtual Status submit() = 0;
@@ -48,6 +49,7 @@ class DeferredSteps {
   virtual bool is_idle() const = 0;
   // Gives back every frame, once no work uses them: until then it does nothing.
   virtual void drop() = 0;
+  // Nothing is left to send, and no received frame is kept.
   virtual bool has_none() const = 0;
 };
 

@@ -6,13 +6,13 @@
 
 namespace qccl::engine {
 
-using wire::MembershipKind;
-using wire::MembershipMessage;
+using wire::MemberList;
+using wire::MemberListKind;
 using wire::Presence;
 
 namespace {
 
-std::string deadline_text(const Roll& roll, const Proposer& proposer) {
+std::string deadline_text(const ShrinkRoll& roll, const Proposer& proposer) {
   const MemberSet missing = roll.missing();
   if (std::ranges::find(missing, 1) != missing.end()) {
     return fmt::format(
@@ -49,7 +49,7 @@ void Agreement::lose(GroupRank member, LossGrade grade, TimePoint now) {
   advance(now);
 }
 
-void Agreement::receive(GroupRank from, const MembershipMessage& message, TimePoint now) {
+void Agreement::receive(GroupRank from, const MemberList& message, TimePoint now) {
   handle(from, message, now);
   advance(now);
 }
@@ -63,7 +63,7 @@ TimePoint Agreement::next_timer() const {
 void Agreement::advance(TimePoint now) {
   if (call_ && call_->wait_until && now >= *call_->wait_until) call_->wait_until.reset();
   while (true) {
-    for (const MembershipMessage& message : outbox_.take_own()) handle(self_, message, now);
+    for (const MemberList& message : outbox_.take_own()) handle(self_, message, now);
     if (outbox_.has_own()) continue;
     if (!call_) return;
     if (chosen_) {
@@ -93,7 +93,7 @@ void Agreement::lead(TimePoint now) {
   }
   call_->doubted.clear();
   const wire::Ballot ballot = proposer_.begin(acceptors, quorum);
-  outbox_.send_to(acceptors, {.kind = MembershipKind::prepare, .ballot = ballot, .members = quorum});
+  outbox_.send_to(acceptors, {.kind = MemberListKind::prepare, .ballot = ballot, .members = quorum});
 }
 
 bool Agreement::doubt(const MemberSet& quorum, TimePoint now) {
@@ -121,42 +121,42 @@ void Agreement::fail(ErrorKind kind, std::string what, Presence presence) {
   if (!chosen_) outbox_.send_to_others(roll_.losses(), roll_.suspects());
 }
 
-void Agreement::handle(GroupRank from, const MembershipMessage& message, TimePoint now) {
+void Agreement::handle(GroupRank from, const MemberList& message, TimePoint now) {
   switch (message.kind) {
-    case MembershipKind::suspects: return on_suspects(from, message);
-    case MembershipKind::prepare:
-    case MembershipKind::proposal: return on_request(from, message);
-    case MembershipKind::promise:
-    case MembershipKind::accept:
-    case MembershipKind::reject: return on_answer(from, message, now);
-    case MembershipKind::commit: return choose(message.members);
+    case MemberListKind::suspects: return on_suspects(from, message);
+    case MemberListKind::prepare:
+    case MemberListKind::proposal: return on_request(from, message);
+    case MemberListKind::promise:
+    case MemberListKind::accept:
+    case MemberListKind::reject: return on_answer(from, message, now);
+    case MemberListKind::commit: return choose(message.members);
   }
 }
 
-void Agreement::on_suspects(GroupRank from, const MembershipMessage& message) {
+void Agreement::on_suspects(GroupRank from, const MemberList& message) {
   if (chosen_ && message.presence == Presence::here) {
-    return outbox_.send(from, {.kind = MembershipKind::commit, .members = *chosen_});
+    return outbox_.send(from, {.kind = MemberListKind::commit, .members = *chosen_});
   }
   if (message.presence != Presence::closed) return roll_.note(from, message);
   if (roll_.lose(from, LossGrade::left) && call_) outbox_.send_to_others(roll_.losses(), roll_.suspects());
 }
 
-void Agreement::on_request(GroupRank from, const MembershipMessage& message) {
+void Agreement::on_request(GroupRank from, const MemberList& message) {
   proposer_.see(message.ballot);
-  if (chosen_) return outbox_.send(from, {.kind = MembershipKind::commit, .members = *chosen_});
-  const bool is_proposal = message.kind == MembershipKind::proposal;
+  if (chosen_) return outbox_.send(from, {.kind = MemberListKind::commit, .members = *chosen_});
+  const bool is_proposal = message.kind == MemberListKind::proposal;
   const bool agrees =
       is_proposal ? acceptor_.accept(message.ballot, message.members) : acceptor_.promise(message.ballot);
   const MemberSet nothing(roll_.size(), 0);
   if (!agrees) {
     return outbox_.send(
         from,
-        {.kind = MembershipKind::reject, .ballot = message.ballot, .other = acceptor_.promised(), .members = nothing});
+        {.kind = MemberListKind::reject, .ballot = message.ballot, .other = acceptor_.promised(), .members = nothing});
   }
   if (is_proposal)
-    return outbox_.send(from, {.kind = MembershipKind::accept, .ballot = message.ballot, .members = nothing});
+    return outbox_.send(from, {.kind = MemberListKind::accept, .ballot = message.ballot, .members = nothing});
   const Acceptor::Accepted& accepted = acceptor_.accepted();
-  outbox_.send(from, {.kind = MembershipKind::promise,
+  outbox_.send(from, {.kind = MemberListKind::promise,
                       .ballot = message.ballot,
                       .other = accepted.ballot,
                       .members = accepted.ballot.round == 0 ? nothing : accepted.value});
@@ -164,38 +164,38 @@ void Agreement::on_request(GroupRank from, const MembershipMessage& message) {
 
 // A rank whose ballot was rejected waits the longer, the higher it is: two that reject each other's ballots get out of
 // each other's way.
-void Agreement::on_answer(GroupRank from, const MembershipMessage& message, TimePoint now) {
+void Agreement::on_answer(GroupRank from, const MemberList& message, TimePoint now) {
   proposer_.see(message.other);
   if (chosen_ || !call_ || !proposer_.is_mine(message.ballot)) return;
-  if (message.kind == MembershipKind::reject) {
+  if (message.kind == MemberListKind::reject) {
     proposer_.stop();
     call_->wait_until = now + ++call_->rejections * (1 + self_.value()) * retry_;
-  } else if (message.kind == MembershipKind::accept) {
+  } else if (message.kind == MemberListKind::accept) {
     if (proposer_.on_accept(from, message.ballot)) choose(proposer_.value());
   } else if (proposer_.on_promise(from, message.ballot, {message.other, message.members})) {
     outbox_.send_to(proposer_.quorum(),
-                    {.kind = MembershipKind::proposal, .ballot = message.ballot, .members = proposer_.value()});
+                    {.kind = MemberListKind::proposal, .ballot = message.ballot, .members = proposer_.value()});
   }
 }
 
 void Agreement::choose(const MemberSet& value) {
   if (chosen_) return;
-  outbox_.send_to_others(roll_.losses(), {.kind = MembershipKind::commit, .members = value});
+  outbox_.send_to_others(roll_.losses(), {.kind = MemberListKind::commit, .members = value});
   chosen_ = value;
 }
 
-void Outbox::send(GroupRank to, MembershipMessage message) {
+void Outbox::send(GroupRank to, MemberList message) {
   if (to == self_) return own_.push_back(std::move(message));
   outgoing_.push_back({to, std::move(message)});
 }
 
-void Outbox::send_to(const MemberSet& members, const MembershipMessage& message) {
+void Outbox::send_to(const MemberSet& members, const MemberList& message) {
   for (GroupRank member(0); member.index() < members.size(); ++member) {
     if (members[member.index()] != 0) send(member, message);
   }
 }
 
-void Outbox::send_to_others(const Losses& losses, const MembershipMessage& message) {
+void Outbox::send_to_others(const Losses& losses, const MemberList& message) {
   for (GroupRank member(0); member.index() < losses.size(); ++member) {
     const auto& loss = losses[member.index()];
     if (member != self_ && (!loss || *loss == LossGrade::silent)) send(member, message);

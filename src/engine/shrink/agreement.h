@@ -27,7 +27,7 @@
 #include "base/rank.h"
 #include "base/result.h"
 #include "engine/shrink/paxos.h"
-#include "engine/shrink/roll.h"
+#include "engine/shrink/shrink_roll.h"
 
 namespace qccl::engine {
 
@@ -36,27 +36,27 @@ class Outbox {
  public:
   struct Outgoing {
     GroupRank to;
-    wire::MembershipMessage message;
+    wire::MemberList message;
   };
 
   explicit Outbox(GroupRank self) : self_(self) {}
 
-  void send(GroupRank to, wire::MembershipMessage message);
-  void send_to(const MemberSet& members, const wire::MembershipMessage& message);
+  void send(GroupRank to, wire::MemberList message);
+  void send_to(const MemberSet& members, const wire::MemberList& message);
   // To all but this rank and those that have ended: a silent member may wake up and read it.
-  void send_to_others(const Losses& losses, const wire::MembershipMessage& message);
+  void send_to_others(const Losses& losses, const wire::MemberList& message);
 
   bool is_empty() const { return outgoing_.empty(); }
   // The first to be sent; null: none.
   const Outgoing* front() const { return outgoing_.empty() ? nullptr : &outgoing_.front(); }
   void pop() { outgoing_.pop_front(); }
   bool has_own() const { return !own_.empty(); }
-  std::vector<wire::MembershipMessage> take_own() { return std::exchange(own_, {}); }
+  std::vector<wire::MemberList> take_own() { return std::exchange(own_, {}); }
 
  private:
   const GroupRank self_;
   std::deque<Outgoing> outgoing_;
-  std::vector<wire::MembershipMessage> own_;
+  std::vector<wire::MemberList> own_;
 };
 
 // The members that go on, this rank among them; or why its call has failed.
@@ -75,8 +75,8 @@ class Agreement {
 
   // ---- events
   void lose(GroupRank member, LossGrade grade, TimePoint now);
-  // A message that decode_membership() has accepted.
-  void receive(GroupRank from, const wire::MembershipMessage& message, TimePoint now);
+  // A message that decode_member_list() has accepted.
+  void receive(GroupRank from, const wire::MemberList& message, TimePoint now);
   // Does what is due at `now`.
   void advance(TimePoint now);
   // When advance() has something to do without an event.
@@ -88,7 +88,7 @@ class Agreement {
   Outbox& outbox() { return outbox_; }
   // The members that go on, once that is known.
   const std::optional<MemberSet>& chosen() const { return chosen_; }
-  const Roll& roll() const { return roll_; }
+  const ShrinkRoll& roll() const { return roll_; }
 
  private:
   struct Call {
@@ -105,17 +105,17 @@ class Agreement {
   void end_call(ShrinkVerdict verdict, wire::Presence presence);
   void fail(ErrorKind kind, std::string what, wire::Presence presence = wire::Presence::away);
 
-  void handle(GroupRank from, const wire::MembershipMessage& message, TimePoint now);
-  void on_suspects(GroupRank from, const wire::MembershipMessage& message);
+  void handle(GroupRank from, const wire::MemberList& message, TimePoint now);
+  void on_suspects(GroupRank from, const wire::MemberList& message);
   // Acceptor: a prepare or a proposal.
-  void on_request(GroupRank from, const wire::MembershipMessage& message);
+  void on_request(GroupRank from, const wire::MemberList& message);
   // Proposer: the answers to those.
-  void on_answer(GroupRank from, const wire::MembershipMessage& message, TimePoint now);
+  void on_answer(GroupRank from, const wire::MemberList& message, TimePoint now);
   void choose(const MemberSet& value);
 
   const GroupRank self_;
   const Nanoseconds retry_;
-  Roll roll_;
+  ShrinkRoll roll_;
   Acceptor acceptor_;
   Proposer proposer_;
   std::optional<MemberSet> chosen_;

@@ -107,7 +107,7 @@ TEST(Agreement, two_parts_that_leave_each_other_out_do_not_both_go_on) {
 TEST(Agreement, a_rank_left_out_on_purpose_that_does_not_answer_is_named_at_the_deadline) {
   Agreement agreement({10, 11, 12}, GroupRank(0), std::chrono::milliseconds(10));
   agreement.enter({MemberSet{0, 1, 1}}, Losses(3), TimePoint(std::chrono::seconds(1)), TimePoint());
-  agreement.receive(GroupRank(1), {.kind = wire::MembershipKind::promise, .ballot = {1, 0}, .members = MemberSet(3)},
+  agreement.receive(GroupRank(1), {.kind = wire::MemberListKind::promise, .ballot = {1, 0}, .members = MemberSet(3)},
                     TimePoint());
   agreement.advance(TimePoint(std::chrono::seconds(1)));
   const auto verdict = agreement.take_verdict();

@@ -19,7 +19,7 @@ inline constexpr Nanoseconds kDeadline = std::chrono::seconds(20);
 
 struct MeshFrame {
   TimePoint arrival{};
-  wire::MembershipMessage message{};
+  wire::MemberList message{};
   std::optional<LossGrade> loss{};  // not a message, but the end of the connection
 };
 struct MeshLink {

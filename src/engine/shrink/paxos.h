@@ -20,7 +20,7 @@
 
 #include "base/log.h"
 #include "base/rank.h"
-#include "wire/membership.h"
+#include "wire/member_list.h"
 
 namespace qccl::engine {
 

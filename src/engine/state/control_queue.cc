@@ -44,7 +44,7 @@ bool ControlQueue::send() {
 bool ControlQueue::send_or_drop(const ControlFrame& frame) {
   const PeerMonitor::Peer& peer = peers_[frame.peer];
   const bool is_last = frame.header.kind == FrameKind::given_up;
-  const bool is_for_the_lost = is_last || frame.header.kind == FrameKind::membership;
+  const bool is_for_the_lost = is_last || frame.header.kind == FrameKind::member_list;
   if (peer.gone || (peer.lost && !is_for_the_lost)) return true;
   char& has_no_room = has_no_room_[frame.peer.index()];
   if (has_no_room != 0) return false;

@@ -40,7 +40,7 @@ void describe_collective(OperationRecord& record, const CallArguments& arguments
   record.type = call.type;
   record.algorithm = call.algorithm;
   record.path = call.board ? DataPath::board : DataPath::frames;
-  record.device = arguments.device == nullptr ? "" : arguments.device->describe_place();
+  record.device = describe_place(arguments);
   if (reduces_on_board(arguments)) record.path = DataPath::shared_buffer;
   record.compression = call.compression;
   record.bytes = elements_of(call, group) * element;

@@ -15,7 +15,7 @@ namespace qccl::internal {
 namespace {
 
 using bootstrap::JobRules;
-using bootstrap::Membership;
+using bootstrap::LaunchIdentity;
 using bootstrap::Seat;
 using bootstrap::StoreSecrets;
 using bootstrap::TcpStore;
@@ -30,8 +30,8 @@ constexpr Nanoseconds kTellWithin = std::chrono::seconds(3);
 // How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 
-Membership membership_of(const Seat& seat, const std::string& address, const Settings& settings) {
-  Membership own;
+LaunchIdentity membership_of(const Seat& seat, const std::string& address, const Settings& settings) {
+  LaunchIdentity own;
   own.rank = seat.rank;
   own.world = seat.world;
   own.master_address = address;
@@ -82,7 +82,7 @@ const SteadyClock& steady_clock() {
 
 Result<MeetingPlace> MeetingPlace::open(const std::string& job, int world, const Context& context) {
   const Settings& settings = context.settings();
-  const Membership any{
+  const LaunchIdentity any{
       .world = world, .interface_filter = settings.interface_filter, .filter_source = settings.filter_source};
   QCCL_ASSIGN(bootstrap::Addresses addresses, bootstrap::choose_addresses(any));
   const StoreSecrets secrets(settings.protection.key, job, 0);
@@ -125,7 +125,7 @@ Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings setti
   bootstrap::TcpStoreOptions options = client_of(seat, address, settings, deadline);
   auto store = place == nullptr ? std::make_shared<TcpStore>(std::move(options))
                                 : std::make_shared<TcpStore>(std::move(options), place->server->take_own_client());
-  QCCL_ASSIGN(auto context, Context::create({.membership = membership_of(seat, address, settings),
+  QCCL_ASSIGN(auto context, Context::create({.launch = membership_of(seat, address, settings),
                                              .settings = settings_of(seat, std::move(settings)),
                                              .store = std::move(store),
                                              .door = std::move(door),

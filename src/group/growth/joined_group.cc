@@ -15,7 +15,7 @@
 namespace qccl::internal {
 namespace {
 
-using bootstrap::Membership;
+using bootstrap::LaunchIdentity;
 using bootstrap::Seat;
 using bootstrap::TcpStore;
 using comm::Settings;
@@ -81,7 +81,7 @@ class Joining {
   // A connection of its own each time: the store that rank 0 serves drops those that only read.
   Result<std::shared_ptr<Store>> store() const {
     if (init_.store != nullptr) return init_.store;
-    QCCL_ASSIGN(const Membership job, bootstrap::discover_store(init_, environment));
+    QCCL_ASSIGN(const LaunchIdentity job, bootstrap::discover_store(init_, environment));
     const auto key = job.launcher_serves ? nullptr : settings_.protection.key;
     return std::shared_ptr<Store>(std::make_shared<TcpStore>(
         bootstrap::TcpStoreOptions{.host = job.master_address,

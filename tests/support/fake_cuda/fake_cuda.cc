@@ -18,10 +18,10 @@ const void* pointer(DevicePointer address) { return reinterpret_cast<const void*
 
 // ---- the driver's functions
 
-Code init(unsigned int) { return driver().next_result("cuInit"); }
+Code init(unsigned int) { return driver().faults.next_result("cuInit"); }
 
 Code driver_get_version(int* version) {
-  *version = driver().version();
+  *version = driver().modules.version();
   return Code::success;
 }
 
@@ -42,12 +42,12 @@ Code get_error_string(Code code, const char** text) {
 }
 
 Code device_get_count(int* count) {
-  *count = driver().device_count();
+  *count = driver().devices.device_count();
   return Code::success;
 }
 
 Code device_get(int* device, int index) {
-  if (index < 0 || index >= driver().device_count()) return Code::invalid_device;
+  if (index < 0 || index >= driver().devices.device_count()) return Code::invalid_device;
   *device = index;
   return Code::success;
 }
@@ -72,7 +72,7 @@ Code device_total_mem(std::size_t* bytes, int) {
 }
 
 Code device_primary_ctx_retain(CUctx_st** context, int device) {
-  *context = driver().primary(device);
+  *context = driver().devices.primary(device);
   return Code::success;
 }
 
@@ -118,7 +118,7 @@ Code stream_is_capturing(CUstream_st* handle, CaptureStatus* status) {
   Code code{};
   CUstream_st* const stream = driver().usable("cuStreamIsCapturing", handle, code);
   if (stream == nullptr) return code;
-  if (driver().is_default_stream(stream) && driver().any_captures(stream->device())) {
+  if (driver().devices.is_default_stream(stream) && driver().any_captures(stream->device())) {
     return Code::stream_capture_implicit;
   }
   *status = stream->captures ? CaptureStatus::active : CaptureStatus::none;
@@ -140,8 +140,8 @@ Code event_record(CUevent_st* event, CUstream_st* handle) {
   Code code{};
   CUstream_st* const stream = driver().usable("cuEventRecord", handle, code);
   if (stream == nullptr) return code;
-  if (!driver().is_alive(event)) return driver().misuse("cuEventRecord of no event");
-  if (stream->captures) return driver().misuse("cuEventRecord in a captured stream");
+  if (!driver().is_alive(event)) return driver().faults.misuse("cuEventRecord of no event");
+  if (stream->captures) return driver().faults.misuse("cuEventRecord in a captured stream");
   event->happened = std::make_shared<std::atomic<bool>>(false);
   stream->add([happened = event->happened] { happened->store(true, std::memory_order_release); });
   return Code::success;
@@ -151,7 +151,7 @@ Code event_query(CUevent_st* event) {
   int device = 0;
   const Code code = driver().begin("cuEventQuery", device);
   if (code != Code::success) return code;
-  if (!driver().is_alive(event)) return driver().misuse("cuEventQuery of no event");
+  if (!driver().is_alive(event)) return driver().faults.misuse("cuEventQuery of no event");
   const bool happened = event->happened == nullptr || event->happened->load(std::memory_order_acquire);
   return happened ? Code::success : Code::not_ready;
 }
@@ -237,7 +237,7 @@ Code copy_async(const char* function, const Copy& copy, CUstream_st* handle) {
   if (stream == nullptr) return code;
   auto device_side = driver().find(copy.device_memory, copy.bytes);
   if (device_side == nullptr || device_side->kind != Kind::device) {
-    return driver().misuse(std::string(function) + " with memory that is not the device's");
+    return driver().faults.misuse(std::string(function) + " with memory that is not the device's");
   }
   auto host_side = driver().find_on_host(copy.host_memory, copy.bytes);
   std::byte* const stored =
@@ -267,7 +267,7 @@ Code memcpy_dtod_async(DevicePointer target, DevicePointer source, std::size_t b
   const auto to = driver().find(pointer(target), bytes);
   const auto from = driver().find(pointer(source), bytes);
   if (to == nullptr || from == nullptr)
-    return driver().misuse("cuMemcpyDtoDAsync with memory that is not the device's");
+    return driver().faults.misuse("cuMemcpyDtoDAsync with memory that is not the device's");
   stream->add([=] {
     to->note_copied(target, *from, source, bytes);
     std::memmove(to->storage_of(target), from->storage_of(source), bytes);
@@ -280,7 +280,7 @@ Code memset_d8_async(DevicePointer target, unsigned char value, std::size_t byte
   CUstream_st* const stream = driver().usable("cuMemsetD8Async", handle, code);
   if (stream == nullptr) return code;
   const auto memory = driver().find(pointer(target), bytes);
-  if (memory == nullptr) return driver().misuse("cuMemsetD8Async with memory that is not the device's");
+  if (memory == nullptr) return driver().faults.misuse("cuMemsetD8Async with memory that is not the device's");
   stream->add([=] {
     memory->note_written(target, bytes);
     std::memset(memory->storage_of(target), value, bytes);
@@ -375,34 +375,34 @@ const std::map<std::string, void*>& functions() {
 // ---- for tests
 
 void set_delays(std::uint64_t seed, std::chrono::microseconds longest) { driver().set_delays(seed, longest); }
-void fail(const std::string& function, Code code, int calls) { driver().order_failure(function, code, calls); }
-std::vector<std::string> take_misuses() { return driver().take_misuses(); }
-void set_driver_version(int version) { driver().set_version(version); }
-std::vector<const void*> loaded_images() { return driver().loaded_images(); }
-std::size_t launches() { return driver().launches(); }
-RegisteredUses registered_uses() { return driver().registered_uses(); }
-void set_queues(std::size_t queues) { driver().set_queues(queues); }
-void fault(int device, Code code) { driver().set_fault(device, code); }
+void fail(const std::string& function, Code code, int calls) { driver().faults.order_failure(function, code, calls); }
+std::vector<std::string> take_misuses() { return driver().faults.take_misuses(); }
+void set_driver_version(int version) { driver().modules.set_version(version); }
+std::vector<const void*> loaded_images() { return driver().modules.loaded_images(); }
+std::size_t launches() { return driver().modules.launches(); }
+RegisteredUses registered_uses() { return driver().modules.registered_uses(); }
+void set_queues(std::size_t queues) { driver().queues.set_queues(queues); }
+void fault(int device, Code code) { driver().devices.set_fault(device, code); }
 void repair(int device) {
   driver().wait_to_free(device);  // for streams to drop what they have
-  driver().set_fault(device, Code::success);
+  driver().devices.set_fault(device, Code::success);
 }
-void set_hazard(Hazard hazard, bool on) { driver().set_hazard(hazard, on); }
+void set_hazard(Hazard hazard, bool on) { driver().hazards.set_hazard(hazard, on); }
 std::size_t live_objects() { return driver().live_objects(); }
 void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }
 void free(void* memory) {
-  if (!driver().free(memory)) static_cast<void>(driver().misuse("the test frees memory that is not the fake's"));
+  if (!driver().free(memory)) static_cast<void>(driver().faults.misuse("the test frees memory that is not the fake's"));
 }
 
-void set_device_count(int devices) { driver().set_device_count(devices); }
-int device_count() { return driver().device_count(); }
+void set_device_count(int devices) { driver().devices.set_device_count(devices); }
+int device_count() { return driver().devices.device_count(); }
 
 bool is_pinned(const void* memory) {
   const auto found = driver().find(memory, 1);
   return found != nullptr && found->kind == Kind::pinned;
 }
 
-CUstream_st* default_stream(int device) { return driver().default_stream(device).get(); }
+CUstream_st* default_stream(int device) { return driver().devices.default_stream(device).get(); }
 CUstream_st* make_stream(int device) { return driver().make_stream(device, false); }
 std::vector<CUstream_st*> library_streams() { return driver().library_streams(); }
 void destroy(CUstream_st* stream) { static_cast<void>(driver().destroy(stream)); }

@@ -28,7 +28,7 @@ void SharedQueue::end_turn() {
 
 CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay, SharedQueue& queue)
     : device_(device),
-      id_(qccl::device::fake::driver().next_stream_id()),
+      id_(qccl::device::fake::driver().queues.next_stream_id()),
       longest_delay_(longest_delay),
       queue_(queue),
       random_(seed),
@@ -57,7 +57,7 @@ void CUstream_st::add(std::function<void()> item) {
 std::function<void()> CUstream_st::in_turn(std::function<void()> item) {
   return [this, number = queue_.add(), item = std::move(item)] {
     queue_.await_turn(number);
-    if (qccl::device::fake::driver().fault(device_) == qccl::device::Code::success) item();
+    if (qccl::device::fake::driver().devices.fault(device_) == qccl::device::Code::success) item();
     queue_.end_turn();
   };
 }
@@ -161,7 +161,7 @@ FakeDriver::FakeDriver() {
   const std::string failing = environment("FAKE_CUDA_FAIL").value_or("");
   const std::size_t end = failing.find('=');
   if (end != std::string::npos)
-    order_failure(failing.substr(0, end), static_cast<Code>(std::stoi(failing.substr(end + 1))), 0);
+    faults.order_failure(failing.substr(0, end), static_cast<Code>(std::stoi(failing.substr(end + 1))), 0);
 }
 
 SharedQueue& Queues::next_queue(int device) {
@@ -169,7 +169,7 @@ SharedQueue& Queues::next_queue(int device) {
   return own.queues[own.next++ % count_];
 }
 
-Devices::Devices() {
+Devices::Devices(Queues& queues) : queues_(queues) {
   for (int device = 0; device < kMostDevices; ++device) contexts_[device].device = device;
 }
 
@@ -181,7 +181,7 @@ std::shared_ptr<CUstream_st> Devices::default_stream(int device) {
   const std::lock_guard lock(mutex_);
   auto& stream = default_streams_[static_cast<std::size_t>(device)];
   if (stream == nullptr) {
-    stream = std::make_shared<CUstream_st>(device, 0, kDefaultStreamsDelay, first_queue(device));
+    stream = std::make_shared<CUstream_st>(device, 0, kDefaultStreamsDelay, queues_.first_queue(device));
   }
   return stream;
 }
@@ -255,18 +255,18 @@ Code FakeDriver::current_device(int& device) {
 }
 
 Code FakeDriver::begin(const char* function, int& device) {
-  if (has(Hazard::locking_free)) const std::lock_guard lock(waiting());
-  if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
-  if (current_device(device) == Code::success) return fault(device);
-  static_cast<void>(misuse(std::string(function) + " without a context"));
+  if (hazards.has(Hazard::locking_free)) const std::lock_guard lock(hazards.waiting());
+  if (const Code ordered = faults.next_result(function); ordered != Code::success) return ordered;
+  if (current_device(device) == Code::success) return devices.fault(device);
+  static_cast<void>(faults.misuse(std::string(function) + " without a context"));
   return Code::invalid_context;
 }
 
 Code FakeDriver::give_back(const char* function, const char* what, const std::function<bool(int device)>& end) {
   int device = 0;
   const Code code = begin(function, device);
-  if (code != fault(device)) return code;
-  return end(device) ? code : misuse(std::string(function) + " of " + what);
+  if (code != devices.fault(device)) return code;
+  return end(device) ? code : faults.misuse(std::string(function) + " of " + what);
 }
 
 CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code& code) {
@@ -275,9 +275,9 @@ CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code&
   if (code != Code::success) return nullptr;
   CUstream_st* const found = stream(handle, device);
   if (found == nullptr) {
-    code = misuse(std::string(function) + " of no stream");
+    code = faults.misuse(std::string(function) + " of no stream");
   } else if (found->device() != device) {
-    code = misuse(std::string(function) + " of another device's stream");
+    code = faults.misuse(std::string(function) + " of another device's stream");
   } else {
     return found;
   }
@@ -285,7 +285,7 @@ CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code&
 }
 
 Code FakeDriver::push(CUctx_st* context) {
-  if (!is_context(context)) return misuse("cuCtxPushCurrent of no context");
+  if (!devices.is_context(context)) return faults.misuse("cuCtxPushCurrent of no context");
   const std::lock_guard lock(mutex_);
   current_[std::this_thread::get_id()].push_back(context);
   return Code::success;
@@ -302,12 +302,12 @@ Code FakeDriver::pop(CUctx_st** context) {
       return Code::success;
     }
   }
-  return misuse("cuCtxPopCurrent without a context");
+  return faults.misuse("cuCtxPopCurrent without a context");
 }
 
 CUstream_st* FakeDriver::make_stream(int device, bool is_library) {
   const std::lock_guard lock(mutex_);
-  auto made = std::make_shared<CUstream_st>(device, seed_++, longest_delay_, next_queue(device));
+  auto made = std::make_shared<CUstream_st>(device, seed_++, longest_delay_, queues.next_queue(device));
   CUstream_st* const handle = made.get();
   streams_[handle] = std::move(made);
   if (is_library) library_streams_.push_back(handle);
@@ -320,8 +320,8 @@ std::vector<CUstream_st*> FakeDriver::library_streams() {
 }
 
 CUstream_st* FakeDriver::stream(CUstream_st* handle, int device) {
-  if (handle == nullptr) return default_stream(device).get();
-  if (is_default_stream(handle)) return handle;
+  if (handle == nullptr) return devices.default_stream(device).get();
+  if (devices.is_default_stream(handle)) return handle;
   const std::lock_guard lock(mutex_);
   return streams_.contains(handle) ? handle : nullptr;
 }
@@ -426,9 +426,9 @@ void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longes
 }
 
 void FakeDriver::wait_to_free(int device) {
-  std::unique_lock held(waiting(), std::defer_lock);
-  if (has(Hazard::locking_free)) held.lock();
-  std::vector<std::shared_ptr<CUstream_st>> streams{default_stream(device)};
+  std::unique_lock held(hazards.waiting(), std::defer_lock);
+  if (hazards.has(Hazard::locking_free)) held.lock();
+  std::vector<std::shared_ptr<CUstream_st>> streams{devices.default_stream(device)};
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [handle, stream] : streams_) {
@@ -439,9 +439,9 @@ void FakeDriver::wait_to_free(int device) {
 }
 
 std::size_t FakeDriver::live_objects() {
-  const std::size_t modules = loaded_images().size();
+  const std::size_t loaded = modules.loaded_images().size();
   const std::lock_guard lock(mutex_);
-  return modules + streams_.size() + events_.size() + allocations_.size();
+  return loaded + streams_.size() + events_.size() + allocations_.size();
 }
 
 }  // namespace qccl::device::fake

@@ -175,9 +175,9 @@ class Queues {
 };
 
 // The devices' contexts and default streams. Thread-safe.
-class Devices : public Queues {
+class Devices {
  public:
-  Devices();
+  explicit Devices(Queues& queues);
   int device_count() const { return device_count_; }
   void set_device_count(int devices) { device_count_ = devices; }
   CUctx_st* primary(int device) { return &contexts_[device]; }
@@ -189,6 +189,7 @@ class Devices : public Queues {
   bool is_default_stream(const CUstream_st* handle);
 
  private:
+  Queues& queues_;
   std::atomic<int> device_count_{kDevices};
   CUctx_st contexts_[kMostDevices];
   std::array<std::atomic<Code>, kMostDevices> faults_{};
@@ -210,11 +211,15 @@ class Hazards {
 };
 
 // Thread-safe. One a process, as the functions of a C library have no object.
-class FakeDriver : public Faults, public Modules, public Devices, public Hazards {
+class FakeDriver {
  public:
-  using Modules::destroy;
-  using Modules::is_alive;
   FakeDriver();
+
+  Faults faults;
+  Modules modules;
+  Queues queues;
+  Devices devices{queues};
+  Hazards hazards;
 
   // The same as next_result() for a function that needs a current context, whose device it sets.
   Code begin(const char* function, int& device);

@@ -49,7 +49,7 @@ class Translation {
       known = known && translate(job.payloads[i], payload_bytes(job));
       uses.written += is_registered_ ? 1 : 0;
     }
-    driver().count_registered(uses);
+    driver().modules.count_registered(uses);
     return known;
   }
 
@@ -107,12 +107,13 @@ std::vector<SliceJob> translated(Translation& translation, Entry entry, const Jo
   std::vector<SliceJob> copied(std::reverse_iterator(list.jobs + list.count), std::reverse_iterator(list.jobs));
   for (SliceJob& job : copied) {
     const bool fits = kernels::device::entry(job) == entry;
-    if (!fits) static_cast<void>(driver().misuse("a job is launched on another kernel than its own"));
+    if (!fits) static_cast<void>(driver().faults.misuse("a job is launched on another kernel than its own"));
     const bool known = translation.translate(job);
-    if (!known) static_cast<void>(driver().misuse("a job names memory that is not the device's or pinned"));
+    if (!known) static_cast<void>(driver().faults.misuse("a job names memory that is not the device's or pinned"));
     if (!fits || !known) return {};
   }
-  if (any_disturb(copied)) static_cast<void>(driver().misuse("a job of a launch writes what another one of it uses"));
+  if (any_disturb(copied))
+    static_cast<void>(driver().faults.misuse("a job of a launch writes what another one of it uses"));
   return copied;
 }
 
@@ -133,22 +134,22 @@ void run_compiled(Entry entry, const JobList& list, const CompiledLaunch& launch
 Code module_load_data(CUmod_st** module, const void* image) {
   int device = 0;
   if (const Code code = driver().begin("cuModuleLoadData", device); code != Code::success) return code;
-  if (image == nullptr) return driver().misuse("cuModuleLoadData of no image");
+  if (image == nullptr) return driver().faults.misuse("cuModuleLoadData of no image");
   Code code = Code::success;
   const std::shared_ptr<ptx::Module> compiled = compiled_module(image, code);
   if (code != Code::success) return code;
-  *module = driver().make_module(image, compiled);
+  *module = driver().modules.make_module(image, compiled);
   return Code::success;
 }
 
 Code module_unload(CUmod_st* module) {
-  return driver().give_back("cuModuleUnload", "no module", [&](int) { return driver().destroy(module); });
+  return driver().give_back("cuModuleUnload", "no module", [&](int) { return driver().modules.destroy(module); });
 }
 
 Code module_get_function(CUfunc_st** function, CUmod_st* module, const char* name) {
   int device = 0;
   if (const Code code = driver().begin("cuModuleGetFunction", device); code != Code::success) return code;
-  if (!driver().is_alive(module)) return driver().misuse("cuModuleGetFunction of no module");
+  if (!driver().modules.is_alive(module)) return driver().faults.misuse("cuModuleGetFunction of no module");
   const auto* const found = std::find(kEntryNames.begin(), kEntryNames.end(), std::string(name));
   if (found == kEntryNames.end()) return Code::not_found;
   *function = &module->functions[static_cast<std::size_t>(found - kEntryNames.begin())];
@@ -163,8 +164,8 @@ Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y
   if (stream == nullptr) return code;
   const bool has_shape = grid_x > 0 && grid_y == 1 && grid_z == 1 && block_x == kernels::device::kThreads &&
                          block_y == 1 && block_z == 1 && shared_bytes == 0 && extra == nullptr;
-  if (!has_shape) return driver().misuse("cuLaunchKernel of another shape than the kernels have");
-  driver().count_launch();
+  if (!has_shape) return driver().faults.misuse("cuLaunchKernel of another shape than the kernels have");
+  driver().modules.count_launch();
   const JobList list = *static_cast<const JobList*>(parameters[0]);
   if (function->compiled == nullptr) {
     stream->add([entry = function->entry, list, grid_x] { run(entry, list, grid_x); });

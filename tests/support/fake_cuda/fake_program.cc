@@ -44,16 +44,17 @@ Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t
   Code code{};
   CUstream_st* const stream = driver().usable("cuStreamWaitValue32", handle, code);
   if (stream == nullptr) return code;
-  if (flags != kStreamWaitAtLeast) return driver().misuse("cuStreamWaitValue32 for one value alone");
+  if (flags != kStreamWaitAtLeast) return driver().faults.misuse("cuStreamWaitValue32 for one value alone");
   const Place place = place_of(address, sizeof(value));
-  if (place.allocation == nullptr) return driver().misuse("cuStreamWaitValue32 of memory that is not the device's");
+  if (place.allocation == nullptr)
+    return driver().faults.misuse("cuStreamWaitValue32 of memory that is not the device's");
   stream->add([place, value, device = stream->device()] {
     const auto* const word = reinterpret_cast<std::uint32_t*>(place.bytes);
     while (static_cast<std::int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) {
-      if (driver().fault(device) != Code::success) return;
+      if (driver().devices.fault(device) != Code::success) return;
       std::this_thread::yield();
     }
-    if (driver().has(Hazard::late_stream)) std::this_thread::sleep_for(kLate);
+    if (driver().hazards.has(Hazard::late_stream)) std::this_thread::sleep_for(kLate);
   });
   return code;
 }

@@ -62,7 +62,7 @@ void CompiledLaunch::run() const {
   try {
     module->launch(entry, parameters, grid, memory);
   } catch (const ptx::Fault& fault) {
-    static_cast<void>(driver().misuse(fault.what()));
+    static_cast<void>(driver().faults.misuse(fault.what()));
   }
 }
 
@@ -82,7 +82,7 @@ std::shared_ptr<ptx::Module> compiled_module(const void* image, Code& code) {
   try {
     *last = {text, std::make_shared<ptx::Module>(text)};
   } catch (const ptx::Fault& fault) {
-    code = driver().misuse(fault.what());
+    code = driver().faults.misuse(fault.what());
     return nullptr;
   }
   return last->second;

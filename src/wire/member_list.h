@@ -1,9 +1,9 @@
 // What the members of a group tell each other while they agree on those that go on (engine/shrink/agreement.h): the
-// payload of a `membership` frame.
+// payload of a `member_list` frame.
 //
 // | offset | bytes | field    | meaning                                                                          |
 // |--------|-------|----------|----------------------------------------------------------------------------------|
-// | 0      | 1     | kind     | MembershipKind                                                                   |
+// | 0      | 1     | kind     | MemberListKind                                                                   |
 // | 1      | 1     | flags    | suspects: Presence, and 16 if any quorum will do; else 0                         |
 // | 2      | 2     |          | zero                                                                             |
 // | 4      | 8     | ballot   | round and proposer                                                               |
@@ -25,7 +25,7 @@
 
 namespace qccl::wire {
 
-enum class MembershipKind : std::uint8_t {
+enum class MemberListKind : std::uint8_t {
   suspects = 1,  // whom the sender holds for lost, and what its call of shrink() asks for
   prepare,       // asks for a promise to accept nothing of a lower ballot
   promise,       // that, and the value accepted so far, if there is one
@@ -49,23 +49,23 @@ struct Ballot {
   friend auto operator<=>(const Ballot&, const Ballot&) = default;
 };
 
-struct MembershipMessage {
+struct MemberList {
   static constexpr std::uint8_t kLeftOut = 0x80;
 
-  MembershipKind kind = MembershipKind::suspects;
+  MemberListKind kind = MemberListKind::suspects;
   Presence presence = Presence::away;
   bool any_quorum = false;
   Ballot ballot{};
   Ballot other{};                       // promise: round 0 if nothing was accepted
   std::vector<std::uint8_t> members{};  // empty if closed
 
-  friend bool operator==(const MembershipMessage&, const MembershipMessage&) = default;
+  friend bool operator==(const MemberList&, const MemberList&) = default;
 };
 
-inline constexpr std::size_t kMembershipHeadBytes = 24;
+inline constexpr std::size_t kMemberListHeadBytes = 24;
 
-std::vector<std::byte> encode_membership(const MembershipMessage& message);
+std::vector<std::byte> encode_member_list(const MemberList& message);
 // CorruptData unless it is a message of a group of `world` members.
-Result<MembershipMessage> decode_membership(ConstBytes payload, std::size_t world);
+Result<MemberList> decode_member_list(ConstBytes payload, std::size_t world);
 
 }  // namespace qccl::wire

@@ -1,10 +1,10 @@
-#include "device_engine/device_steps.h"
+#include "device_engine/lanes/device_steps.h"
 
 #include <algorithm>
 #include <span>
 #include <utility>
 
-#include "device_engine/device_compute.h"
+#include "device_engine/lanes/device_compute.h"
 
 namespace qccl::engine {
 

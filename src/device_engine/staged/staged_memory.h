@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <string>
 
-#include "device_engine/devices.h"
-#include "device_engine/shadow_pool.h"
+#include "device_engine/staged/shadow_pool.h"
+#include "engine/call/device_part.h"
 
 namespace qccl::engine {
 

@@ -1,4 +1,4 @@
-#include "device_engine/staged_call.h"
+#include "device_engine/staged/staged_call.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "device_engine/device_compute.h"
 
 namespace qccl::engine {
 namespace {
@@ -127,7 +126,7 @@ const char* StagedCall::awaited() const {
 }
 
 std::unique_ptr<Compute> StagedCall::make_compute(const ComputeContext& context) const {
-  return std::make_unique<DeviceCompute>(context);
+  return home_.make_compute(context);
 }
 
 void StagedCall::give_back() { home_.give_back(this); }
@@ -135,9 +134,8 @@ void StagedCall::give_back() { home_.give_back(this); }
 // ---- StagingDevice
 
 Result<std::unique_ptr<StagingDevice>> StagingDevice::open(const device::Device& device, DeviceReach reach,
-                                                           std::unique_ptr<device::Kernels> kernels) {
-  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, std::move(reach)));
-  opened->kernels_ = std::move(kernels);
+                                                           DeviceKernels kernels) {
+  std::unique_ptr<StagingDevice> opened(new StagingDevice(device, std::move(reach), std::move(kernels)));
   QCCL_ASSIGN(opened->inward_, device::Stream::create(device));
   QCCL_ASSIGN(opened->outward_, device::Stream::create(device));
   if (opened->has_kernels()) {

@@ -1,4 +1,4 @@
-#include "device_engine/staged_memory.h"
+#include "device_engine/staged/staged_memory.h"
 
 #include <algorithm>
 #include <utility>

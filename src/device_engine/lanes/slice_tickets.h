@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "device_engine/device_jobs.h"
+#include "device_engine/staged/device_jobs.h"
 
 namespace qccl::engine {
 

@@ -1,4 +1,4 @@
-#include "device_engine/device_feedback.h"
+#include "device_engine/staged/device_feedback.h"
 
 #include <thread>
 

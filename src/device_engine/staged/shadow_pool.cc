@@ -1,4 +1,4 @@
-#include "device_engine/shadow_pool.h"
+#include "device_engine/staged/shadow_pool.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "device_engine/device_lane.h"
+#include "device_engine/lanes/device_lane.h"
 
 #include <fmt/format.h>
 

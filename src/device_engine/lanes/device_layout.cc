@@ -1,4 +1,4 @@
-#include "device_engine/device_layout.h"
+#include "device_engine/lanes/device_layout.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "device_engine/device_compute.h"
+#include "device_engine/lanes/device_compute.h"
 
 #include <utility>
 
-#include "device_engine/device_steps.h"
+#include "device_engine/lanes/device_steps.h"
 
 namespace qccl::engine {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "device_engine/device_lane.h"
+#include "device_engine/lanes/device_lane.h"
 #include "engine/compute/compute.h"
 
 namespace qccl::engine {

@@ -1,4 +1,4 @@
-#include "device_engine/device_slices.h"
+#include "device_engine/lanes/device_slices.h"
 
 namespace qccl::engine {
 

@@ -19,7 +19,7 @@ namespace qccl::bootstrap {
 // Every rank keeps a connection to every other rank.
 inline constexpr int kMaxWorld = 1024;
 
-struct Membership {
+struct LaunchIdentity {
   int rank = 0;
   int world = 1;
   int local_rank = -1;             // -1: unknown
@@ -45,11 +45,11 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const char* n
 
 // Contacts no peer. InvalidArgument names the variable or option and its value, or the missing one, or the two that
 // contradict each other.
-Result<Membership> discover_membership(const InitOptions& options, const EnvironmentLookup& lookup);
+Result<LaunchIdentity> discover_identity(const InitOptions& options, const EnvironmentLookup& lookup);
 
 // Where the store is in which a job began, for a process that is not one of its ranks: job, restart, address, port and
 // launcher_serves. InvalidArgument if neither options nor variables name it. Options without a store.
-Result<Membership> discover_store(const InitOptions& options, const EnvironmentLookup& lookup);
+Result<LaunchIdentity> discover_store(const InitOptions& options, const EnvironmentLookup& lookup);
 
 // A possible source of rank and world, in the order in which they are tried.
 struct Source {
@@ -60,6 +60,6 @@ struct Source {
 std::vector<Source> list_sources(const InitOptions& options, const EnvironmentLookup& lookup);
 
 // True if no rank can be on another host, so that addresses need not be reachable from outside.
-bool on_one_host(const Membership& membership);
+bool on_one_host(const LaunchIdentity& launch);
 
 }  // namespace qccl::bootstrap

@@ -1,26 +1,26 @@
-#include "wire/membership.h"
+#include "wire/member_list.h"
 
 #include <gtest/gtest.h>
 
 namespace qccl::wire {
 namespace {
 
-MembershipMessage promise() {
-  return {.kind = MembershipKind::promise, .ballot = {7, 2}, .other = {3, 1}, .members = {1, 0, 1}};
+MemberList promise() {
+  return {.kind = MemberListKind::promise, .ballot = {7, 2}, .other = {3, 1}, .members = {1, 0, 1}};
 }
 
-TEST(Membership, every_message_is_read_as_it_was_written) {
-  const MembershipMessage suspects{
-      .presence = Presence::here, .any_quorum = true, .members = {0, 3, MembershipMessage::kLeftOut | 1}};
-  for (const MembershipMessage& message : {promise(), suspects, MembershipMessage{.presence = Presence::closed}}) {
-    const auto decoded = decode_membership(encode_membership(message), 3);
+TEST(MemberList, every_message_is_read_as_it_was_written) {
+  const MemberList suspects{
+      .presence = Presence::here, .any_quorum = true, .members = {0, 3, MemberList::kLeftOut | 1}};
+  for (const MemberList& message : {promise(), suspects, MemberList{.presence = Presence::closed}}) {
+    const auto decoded = decode_member_list(encode_member_list(message), 3);
     ASSERT_TRUE(decoded.ok()) << decoded.error().message;
     EXPECT_EQ(decoded.value(), message);
   }
 }
 
-TEST(Membership, layout_is_that_of_the_table) {
-  const std::vector<std::byte> bytes = encode_membership(promise());
+TEST(MemberList, layout_is_that_of_the_table) {
+  const std::vector<std::byte> bytes = encode_member_list(promise());
   ASSERT_EQ(bytes.size(), 27u);
   EXPECT_EQ(bytes[0], std::byte{3});
   EXPECT_EQ(bytes[4], std::byte{7});
@@ -31,10 +31,10 @@ TEST(Membership, layout_is_that_of_the_table) {
   EXPECT_EQ(bytes[26], std::byte{1});
 }
 
-TEST(Membership, what_is_no_message_of_this_group_is_corrupt_data) {
-  const std::vector<std::byte> good = encode_membership(promise());
+TEST(MemberList, what_is_no_message_of_this_group_is_corrupt_data) {
+  const std::vector<std::byte> good = encode_member_list(promise());
   const auto is_refused = [](const std::vector<std::byte>& bytes, std::size_t world) {
-    const auto decoded = decode_membership(bytes, world);
+    const auto decoded = decode_member_list(bytes, world);
     return !decoded.ok() && decoded.error().kind == ErrorKind::corrupt_data;
   };
   EXPECT_TRUE(is_refused(good, 4)) << "of another size";
@@ -53,7 +53,7 @@ TEST(Membership, what_is_no_message_of_this_group_is_corrupt_data) {
   EXPECT_TRUE(is_refused(changed(8, 3), 3)) << "a proposer that is no member";
   EXPECT_TRUE(is_refused(changed(20, 200), 3)) << "a count beyond the end";
   EXPECT_TRUE(is_refused(changed(24, 2), 3)) << "a member neither in nor out";
-  std::vector<std::byte> suspects = encode_membership({.members = {0, 3, 0}});
+  std::vector<std::byte> suspects = encode_member_list({.members = {0, 3, 0}});
   suspects[25] = std::byte{4};
   EXPECT_TRUE(is_refused(suspects, 3)) << "an unknown grade";
   suspects[25] = std::byte{3};

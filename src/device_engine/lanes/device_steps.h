@@ -1,3 +1,5 @@
+// The frames of lanes that a device computes: those that are sent once their payload is made, and those that were
+// received and are still being read.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "device_engine/device_lane.h"
+#include "device_engine/lanes/device_lane.h"
 #include "engine/compute/deferred_steps.h"
 #include "engine/run/streams.h"
 

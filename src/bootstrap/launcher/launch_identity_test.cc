@@ -1,4 +1,4 @@
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 
 #include <gtest/gtest.h>
 
@@ -19,15 +19,15 @@ EnvironmentLookup lookup_in(Variables variables) {
   };
 }
 
-Result<Membership> discover(Variables variables, const InitOptions& options = {}) {
-  return discover_membership(options, lookup_in(std::move(variables)));
+Result<LaunchIdentity> discover(Variables variables, const InitOptions& options = {}) {
+  return discover_identity(options, lookup_in(std::move(variables)));
 }
 
-Membership found(Variables variables, const InitOptions& options = {}) {
+LaunchIdentity found(Variables variables, const InitOptions& options = {}) {
   return discover(std::move(variables), options).take_or_throw();
 }
 
-void expect_invalid(const Result<Membership>& result, const std::vector<std::string>& texts) {
+void expect_invalid(const Result<LaunchIdentity>& result, const std::vector<std::string>& texts) {
   for (const auto& text : texts) expect_failure(result, ErrorKind::invalid_argument, text);
 }
 
@@ -85,7 +85,7 @@ Variables sagemaker(const char* local_size) {
                                           {"SM_NETWORK_INTERFACE_NAME", "eth0"}};
 }
 
-void expect_ranks(const Membership& found, int rank, int world, int local_rank, int local_world) {
+void expect_ranks(const LaunchIdentity& found, int rank, int world, int local_rank, int local_world) {
   EXPECT_EQ(found.rank, rank);
   EXPECT_EQ(found.world, world);
   EXPECT_EQ(found.local_rank, local_rank);
@@ -93,19 +93,19 @@ void expect_ranks(const Membership& found, int rank, int world, int local_rank, 
 }
 
 // "node0:29500", or "node0:derived".
-std::string master_of(const Membership& found) {
+std::string master_of(const LaunchIdentity& found) {
   const bool is_derived = found.master_port >= 10000 && found.master_port < 29000;
   return found.master_address + ":" + (is_derived ? "derived" : std::to_string(found.master_port));
 }
 
-TEST(Membership, nothing_set_is_a_single_process) {
+TEST(LaunchIdentity, nothing_set_is_a_single_process) {
   const auto alone = found({});
   expect_ranks(alone, 0, 1, 0, 1);
   EXPECT_FALSE(alone.hosts_store);
   EXPECT_EQ(alone.source, "a single process (no ranks in options or environment)");
 }
 
-TEST(Membership, every_variable_of_torchrun_is_read) {
+TEST(LaunchIdentity, every_variable_of_torchrun_is_read) {
   const auto rank = found(torchrun("3"));
   expect_ranks(rank, 3, 4, 1, 2);
   EXPECT_EQ(master_of(rank), "node0:29500");
@@ -115,7 +115,7 @@ TEST(Membership, every_variable_of_torchrun_is_read) {
   EXPECT_EQ(rank.source, "RANK and WORLD_SIZE (torchrun, deepspeed, qccl run)");
 }
 
-TEST(Membership, rank_0_hosts_the_store_unless_torchruns_agent_does) {
+TEST(LaunchIdentity, rank_0_hosts_the_store_unless_torchruns_agent_does) {
   const auto host = torchrun("0") + Variables{{"LOCAL_RANK", "0"}};
   const auto agent = host + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   EXPECT_TRUE(found(host).hosts_store);
@@ -125,7 +125,7 @@ TEST(Membership, rank_0_hosts_the_store_unless_torchruns_agent_does) {
   EXPECT_TRUE(found(agent, own_port).hosts_store);
 }
 
-TEST(Membership, options_take_precedence_over_variables) {
+TEST(LaunchIdentity, options_take_precedence_over_variables) {
   InitOptions options;
   options.rank = 0;
   options.world = 7;
@@ -147,7 +147,7 @@ InitOptions ranks_given(int rank, int world) {
   return options;
 }
 
-TEST(Membership, a_store_of_the_program_needs_no_master) {
+TEST(LaunchIdentity, a_store_of_the_program_needs_no_master) {
   InitOptions options = ranks_given(0, 2);
   options.store = std::make_shared<MemoryStore>();
   EXPECT_FALSE(found({}, options).hosts_store);
@@ -170,7 +170,7 @@ const std::vector<std::pair<const char*, const char*>> kWrong = {{"MASTER_ADDR",
                                                                  {"OMPI_COMM_WORLD_SIZE", "9"},
                                                                  {"PMI_RANK", "x"}};
 
-TEST(Membership, of_a_program_that_gives_ranks_and_place_no_variable_counts) {
+TEST(LaunchIdentity, of_a_program_that_gives_ranks_and_place_no_variable_counts) {
   InitOptions with_store = ranks_given(1, 2), with_address = ranks_given(1, 2);
   with_store.store = std::make_shared<MemoryStore>();
   with_address.master_address = "10.0.0.9";
@@ -188,7 +188,7 @@ TEST(Membership, of_a_program_that_gives_ranks_and_place_no_variable_counts) {
   }
 }
 
-TEST(Membership, a_store_of_the_program_under_a_launcher_is_where_ranks_meet) {
+TEST(LaunchIdentity, a_store_of_the_program_under_a_launcher_is_where_ranks_meet) {
   InitOptions options;
   options.store = std::make_shared<MemoryStore>();
   for (const auto& [name, value] : kWrong) {
@@ -198,7 +198,7 @@ TEST(Membership, a_store_of_the_program_under_a_launcher_is_where_ranks_meet) {
   }
 }
 
-TEST(Membership, an_address_beside_the_store_of_the_program_does_not_put_all_ranks_on_one_host) {
+TEST(LaunchIdentity, an_address_beside_the_store_of_the_program_does_not_put_all_ranks_on_one_host) {
   InitOptions options = ranks_given(0, 2);
   options.store = std::make_shared<MemoryStore>();
   options.master_address = "localhost";
@@ -206,7 +206,7 @@ TEST(Membership, an_address_beside_the_store_of_the_program_does_not_put_all_ran
   EXPECT_FALSE(on_one_host(found({}, options)));
 }
 
-TEST(Membership, a_local_rank_that_chooses_a_device_is_no_error) {
+TEST(LaunchIdentity, a_local_rank_that_chooses_a_device_is_no_error) {
   // A GPU a task: each process sees one device.
   const Variables one_device = {{"LOCAL_RANK", "0"}};
   EXPECT_EQ(found(open_mpi() + one_device).local_rank, 1);
@@ -221,7 +221,7 @@ TEST(Membership, a_local_rank_that_chooses_a_device_is_no_error) {
   }
 }
 
-TEST(Membership, an_address_in_brackets_is_the_address) {
+TEST(LaunchIdentity, an_address_in_brackets_is_the_address) {
   EXPECT_EQ(found(torchrun("1") + Variables{{"MASTER_ADDR", "[fd77::1]"}}).master_address, "fd77::1");
   InitOptions options = ranks_given(0, 2);
   options.master_address = "[::1]";
@@ -230,7 +230,7 @@ TEST(Membership, an_address_in_brackets_is_the_address) {
   EXPECT_TRUE(on_one_host(found({}, options)));
 }
 
-TEST(Membership, half_a_set_names_the_missing_variable) {
+TEST(LaunchIdentity, half_a_set_names_the_missing_variable) {
   expect_invalid(discover(torchrun("1") - "RANK"), {"WORLD_SIZE is set but RANK is not"});
   expect_invalid(discover(torchrun("1") - "WORLD_SIZE"), {"RANK is set but WORLD_SIZE is not"});
   expect_invalid(discover(torchrun("1") - "MASTER_ADDR"), {"MASTER_ADDR is not set"});
@@ -240,7 +240,7 @@ TEST(Membership, half_a_set_names_the_missing_variable) {
   expect_invalid(discover({{"PMIX_RANK", "1"}}), {"PMIX_RANK is set but the world size is not"});
 }
 
-TEST(Membership, bad_numbers_name_the_variable_and_the_value) {
+TEST(LaunchIdentity, bad_numbers_name_the_variable_and_the_value) {
   expect_invalid(discover(torchrun("two")), {"RANK", "\"two\"", "0 to"});
   expect_invalid(discover(torchrun("-1")), {"RANK", "\"-1\""});
   expect_invalid(discover(torchrun("1 ")), {"RANK", "\"1 \""});
@@ -256,7 +256,7 @@ TEST(Membership, bad_numbers_name_the_variable_and_the_value) {
   expect_invalid(discover({}, options), {"InitOptions::rank", "\"-3\""});
 }
 
-TEST(Membership, one_host_is_known_by_local_world_or_a_loopback_master) {
+TEST(LaunchIdentity, one_host_is_known_by_local_world_or_a_loopback_master) {
   EXPECT_FALSE(on_one_host(found(torchrun("1"))));
   EXPECT_TRUE(on_one_host(found(torchrun("1") + Variables{{"LOCAL_WORLD_SIZE", "4"}})));
   const auto unknown = torchrun("1") - "LOCAL_WORLD_SIZE";
@@ -267,7 +267,7 @@ TEST(Membership, one_host_is_known_by_local_world_or_a_loopback_master) {
 
 // ---- Open MPI
 
-TEST(Membership, open_mpi_on_one_host_meets_at_a_socket_of_the_job) {
+TEST(LaunchIdentity, open_mpi_on_one_host_meets_at_a_socket_of_the_job) {
   const auto rank = found(open_mpi());
   expect_ranks(rank, 1, 2, 1, 2);
   EXPECT_EQ(rank.master_address, "");
@@ -280,7 +280,7 @@ TEST(Membership, open_mpi_on_one_host_meets_at_a_socket_of_the_job) {
   EXPECT_NE(socket_with({{"PMIX_SERVER_URI2", "1.0;tcp4://127.0.0.1:1"}}), rank.meeting_socket);
 }
 
-TEST(Membership, half_of_the_master_is_completed) {
+TEST(LaunchIdentity, half_of_the_master_is_completed) {
   const auto port = found(open_mpi() + Variables{{"MASTER_PORT", "5000"}});
   EXPECT_EQ(port.meeting_socket, "");
   EXPECT_EQ(master_of(port), "127.0.0.1:5000");
@@ -288,7 +288,7 @@ TEST(Membership, half_of_the_master_is_completed) {
   EXPECT_EQ(master_of(address), "node0:derived");
 }
 
-TEST(Membership, open_mpi_on_several_hosts_looks_at_mpiruns_host) {
+TEST(LaunchIdentity, open_mpi_on_several_hosts_looks_at_mpiruns_host) {
   const auto rank = found(open_mpi("1"));
   EXPECT_EQ(master_of(rank), "192.0.2.2:derived");
   EXPECT_TRUE(rank.master_is_guess);
@@ -298,14 +298,14 @@ TEST(Membership, open_mpi_on_several_hosts_looks_at_mpiruns_host) {
   EXPECT_FALSE(given.master_is_guess);
 }
 
-TEST(Membership, open_mpi_without_its_daemon_asks_for_the_master) {
+TEST(LaunchIdentity, open_mpi_without_its_daemon_asks_for_the_master) {
   const Variables bare = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
   expect_invalid(discover(bare), {"MASTER_ADDR is not set", "mpirun -x MASTER_ADDR"});
 }
 
 // ---- PMI
 
-TEST(Membership, pmi_needs_the_connection_that_the_launcher_left) {
+TEST(LaunchIdentity, pmi_needs_the_connection_that_the_launcher_left) {
   const Variables variables = {
       {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   expect_invalid(discover(variables), {"PMI_FD is not", "-genv MASTER_ADDR"});
@@ -314,7 +314,7 @@ TEST(Membership, pmi_needs_the_connection_that_the_launcher_left) {
   expect_ranks(found(variables + Variables{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}), 1, 2, 1, 2);
 }
 
-TEST(Membership, pmi_on_one_host_is_known_by_the_other_end_of_its_connection) {
+TEST(LaunchIdentity, pmi_on_one_host_is_known_by_the_other_end_of_its_connection) {
   const auto pair = os::socket_pair().take_or_throw();
   const Variables variables = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(pair.first.get())}};
   const auto one = found(variables + Variables{{"MPI_LOCALNRANKS", "2"}});
@@ -328,7 +328,7 @@ TEST(Membership, pmi_on_one_host_is_known_by_the_other_end_of_its_connection) {
 
 // ---- Slurm
 
-TEST(Membership, slurms_first_host_is_the_master) {
+TEST(LaunchIdentity, slurms_first_host_is_the_master) {
   const auto rank = found(slurm());
   expect_ranks(rank, 3, 5, 0, 2);
   EXPECT_EQ(master_of(rank), "gpu-a07:derived");
@@ -336,7 +336,7 @@ TEST(Membership, slurms_first_host_is_the_master) {
   EXPECT_EQ(found(slurm({{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "1"}})).master_port, rank.master_port);
 }
 
-TEST(Membership, slurms_step_counts_before_its_job) {
+TEST(LaunchIdentity, slurms_step_counts_before_its_job) {
   const auto rank = found(slurm({{"SLURM_STEP_NUM_TASKS", "4"},
                                  {"SLURM_STEP_NODELIST", "gpu-a08"},
                                  {"SLURM_STEP_TASKS_PER_NODE", "4"},
@@ -346,18 +346,18 @@ TEST(Membership, slurms_step_counts_before_its_job) {
   EXPECT_TRUE(on_one_host(rank));
 }
 
-TEST(Membership, slurm_with_a_master_that_the_user_gives) {
+TEST(LaunchIdentity, slurm_with_a_master_that_the_user_gives) {
   const auto rank = found(slurm({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29511"}}));
   EXPECT_EQ(master_of(rank), "10.0.0.1:29511");
 }
 
-TEST(Membership, a_batch_script_itself_is_no_rank_of_slurm) {
+TEST(LaunchIdentity, a_batch_script_itself_is_no_rank_of_slurm) {
   const Variables batch = slurm({{"ENVIRONMENT", "BATCH"}, {"SLURM_PROCID", "0"}});
   EXPECT_EQ(found(batch).world, 5);
   EXPECT_EQ(found(batch - "SLURM_STEP_ID").world, 1);
 }
 
-TEST(Membership, slurm_with_an_unreadable_list_of_hosts) {
+TEST(LaunchIdentity, slurm_with_an_unreadable_list_of_hosts) {
   expect_invalid(discover(slurm({{"SLURM_JOB_NODELIST", "gpu-a[07-"}})),
                  {"SLURM_JOB_NODELIST", "gpu-a[07-", "export MASTER_ADDR"});
   expect_invalid(discover(slurm() - "SLURM_JOB_NODELIST"), {"MASTER_ADDR is not set", "before srun"});
@@ -365,7 +365,7 @@ TEST(Membership, slurm_with_an_unreadable_list_of_hosts) {
 
 // ---- AzureML and SageMaker
 
-TEST(Membership, azureml_on_one_node) {
+TEST(LaunchIdentity, azureml_on_one_node) {
   const auto rank = found(azureml("2"));
   expect_ranks(rank, 1, 2, 1, 2);
   EXPECT_EQ(master_of(rank), "node-0:54965");
@@ -373,7 +373,7 @@ TEST(Membership, azureml_on_one_node) {
   EXPECT_EQ(rank.source, "AzureML (AZUREML_EXPERIMENT_ID, over Open MPI)");
 }
 
-TEST(Membership, azureml_on_several_nodes) {
+TEST(LaunchIdentity, azureml_on_several_nodes) {
   const auto rank = found(azureml("1"));
   EXPECT_EQ(master_of(rank), "10.1.0.4:6105");
   EXPECT_EQ(rank.interface_filter, "^docker0,lo");
@@ -384,7 +384,7 @@ TEST(Membership, azureml_on_several_nodes) {
   expect_invalid(discover(azureml("1") - "AZ_BATCH_MASTER_NODE"), {"AZ_BATCH_MASTER_NODE", "MASTER_ADDR"});
 }
 
-TEST(Membership, sagemakers_first_host_is_the_master) {
+TEST(LaunchIdentity, sagemakers_first_host_is_the_master) {
   const auto rank = found(sagemaker("1"));
   EXPECT_EQ(master_of(rank), "algo-1:7777");
   EXPECT_EQ(rank.interface_filter, "=eth0");
@@ -396,7 +396,7 @@ TEST(Membership, sagemakers_first_host_is_the_master) {
 
 // ---- others
 
-TEST(Membership, ranks_of_every_other_launcher_are_known) {
+TEST(LaunchIdentity, ranks_of_every_other_launcher_are_known) {
   const Variables master = {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1"}};
   const struct {
     const char* source;
@@ -422,7 +422,7 @@ TEST(Membership, ranks_of_every_other_launcher_are_known) {
   }
 }
 
-TEST(Membership, launchers_that_identify_the_job_let_ranks_of_one_host_meet_at_a_socket) {
+TEST(LaunchIdentity, launchers_that_identify_the_job_let_ranks_of_one_host_meet_at_a_socket) {
   const Variables flux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "2"}, {"FLUX_JOB_NNODES", "1"}};
   const Variables pals = {{"PALS_RANKID", "1"}, {"PALS_NRANKS", "2"}, {"PALS_LOCAL_SIZE", "2"}};
   const Variables horovod = {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}};
@@ -455,7 +455,7 @@ Variables torchrun_nodes(const Variables& more = {}) {
          more;
 }
 
-TEST(Membership, a_program_alone_on_each_node_of_a_torchrun_is_its_nodes_rank) {
+TEST(LaunchIdentity, a_program_alone_on_each_node_of_a_torchrun_is_its_nodes_rank) {
   const auto rank = found(torchrun_nodes());
   expect_ranks(rank, 1, 2, 0, 1);
   EXPECT_EQ(master_of(rank), "job-node-0-0.job:29400");
@@ -467,7 +467,7 @@ TEST(Membership, a_program_alone_on_each_node_of_a_torchrun_is_its_nodes_rank) {
   EXPECT_EQ(found({{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "8"}}).world, 1);
 }
 
-TEST(Membership, nodes_contradict_only_a_rank_that_is_alone) {
+TEST(LaunchIdentity, nodes_contradict_only_a_rank_that_is_alone) {
   const Variables ranks = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
   EXPECT_EQ(found(torchrun_nodes(ranks)).rank, 5);
   EXPECT_EQ(found(torchrun_nodes(open_mpi())).world, 2);
@@ -478,7 +478,7 @@ TEST(Membership, nodes_contradict_only_a_rank_that_is_alone) {
                  {"WORLD_SIZE is 1", "PET_NNODES is 2"});
 }
 
-TEST(Membership, one_of_several_processes_without_a_rank_is_never_alone) {
+TEST(LaunchIdentity, one_of_several_processes_without_a_rank_is_never_alone) {
   const struct {
     Variables variables;
     const char *index, *count;
@@ -502,7 +502,7 @@ TEST(Membership, one_of_several_processes_without_a_rank_is_never_alone) {
 
 // ---- several at once
 
-TEST(Membership, contradictions_name_both_variables) {
+TEST(LaunchIdentity, contradictions_name_both_variables) {
   const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
   const struct {
     Variables variables;
@@ -520,7 +520,7 @@ TEST(Membership, contradictions_name_both_variables) {
   for (const auto& [variables, texts] : cases) expect_invalid(discover(variables), texts);
 }
 
-TEST(Membership, launchers_that_agree_complete_each_other) {
+TEST(LaunchIdentity, launchers_that_agree_complete_each_other) {
   const auto rank = found(slurm({{"RANK", "3"}, {"WORLD_SIZE", "5"}}));
   EXPECT_EQ(rank.master_address, "gpu-a07");
   expect_ranks(rank, 3, 5, 0, 2);
@@ -530,7 +530,7 @@ TEST(Membership, launchers_that_agree_complete_each_other) {
   EXPECT_EQ(pmi.pmi_descriptor, -1);
 }
 
-TEST(Membership, a_launcher_inside_another_one_counts) {
+TEST(LaunchIdentity, a_launcher_inside_another_one_counts) {
   const Variables elastic = {{"RANK", "6"},        {"WORLD_SIZE", "10"},   {"LOCAL_RANK", "0"},
                              {"MASTER_ADDR", "a"}, {"MASTER_PORT", "500"}, {"TORCHELASTIC_RUN_ID", "none"}};
   EXPECT_EQ(found(slurm() + elastic).rank, 6);
@@ -540,7 +540,7 @@ TEST(Membership, a_launcher_inside_another_one_counts) {
   EXPECT_EQ(found(slurm() + open_mpi()).world, 2);
 }
 
-TEST(Membership, every_source_says_why_it_was_not_taken) {
+TEST(LaunchIdentity, every_source_says_why_it_was_not_taken) {
   std::map<std::string, std::string> reasons;
   for (const auto& source : list_sources({}, lookup_in(slurm() + open_mpi()))) {
     EXPECT_EQ(source.taken, source.name == "Open MPI");
@@ -564,14 +564,14 @@ TEST(Membership, every_source_says_why_it_was_not_taken) {
   EXPECT_TRUE(list_sources({}, lookup_in({})).back().taken);
 }
 
-TEST(Membership, nccls_variable_chooses_interfaces_where_qccls_is_not_set) {
+TEST(LaunchIdentity, nccls_variable_chooses_interfaces_where_qccls_is_not_set) {
   EXPECT_EQ(found(slurm({{"NCCL_SOCKET_IFNAME", "=ib0"}})).interface_filter, "=ib0");
   const auto both = found(slurm({{"NCCL_SOCKET_IFNAME", "=ib0"}, {"QCCL_SOCKET_IFNAME", "^lo"}}));
   EXPECT_EQ(both.interface_filter, "^lo");
   EXPECT_EQ(both.filter_source, "QCCL_SOCKET_IFNAME");
 }
 
-TEST(Membership, gloos_variable_chooses_interfaces_in_gloos_place) {
+TEST(LaunchIdentity, gloos_variable_chooses_interfaces_in_gloos_place) {
   Variables variables{{"GLOO_SOCKET_IFNAME", "eth1,eth2"}, {"NCCL_SOCKET_IFNAME", "ib"}};
   EXPECT_EQ(found(slurm(variables)).interface_filter, "ib");
   variables["QCCL_REPLACE"] = "nccl";

@@ -32,10 +32,11 @@
 #include "device/gates.h"
 #include "device/going_streams.h"
 #include "device/registered_memory.h"
-#include "device_engine/device_jobs.h"
-#include "device_engine/shadow_pool.h"
-#include "device_engine/staged_memory.h"
+#include "device_engine/staged/device_jobs.h"
+#include "device_engine/staged/shadow_pool.h"
+#include "device_engine/staged/staged_memory.h"
 #include "engine/call/device_part.h"
+#include "engine/compute/compute.h"
 
 namespace qccl::engine {
 
@@ -102,13 +103,18 @@ struct DeviceReach {
   device::ReachedMemory frames;
 };
 
+// What computes on a device.
+struct DeviceKernels {
+  std::unique_ptr<device::Kernels> loaded;  // null: the host computes
+  ComputeFactory make_compute;
+};
+
 // The streams that copy and compute, and the calls to reuse. Thread-safe. The device and the memory outlive it, as it
 // does its calls.
 class StagingDevice {
  public:
-  // `kernels`: null: the host computes.
   static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, DeviceReach reach,
-                                                     std::unique_ptr<device::Kernels> kernels);
+                                                     DeviceKernels kernels);
   StagingDevice(const StagingDevice&) = delete;
   StagingDevice& operator=(const StagingDevice&) = delete;
 
@@ -120,12 +126,13 @@ class StagingDevice {
   std::byte* reach(ConstBytes frame) const { return reach_.frames.find(frame); }
   device::Stream& inward() const { return *inward_; }
   device::Stream& outward() const { return *outward_; }
-  bool has_kernels() const { return kernels_ != nullptr; }
+  bool has_kernels() const { return kernels_.loaded != nullptr; }
+  std::unique_ptr<Compute> make_compute(const ComputeContext& context) const { return kernels_.make_compute(context); }
   // Opened when they are first asked for; null if they don't work, which a warning says then.
   device::Gates* gates();
   // How many of its gates were opened so far.
   std::uint64_t gates_opened() const;
-  DeviceLauncher launcher() const { return {kernels_.get(), &device_, computing_.get()}; }
+  DeviceLauncher launcher() const { return {kernels_.loaded.get(), &device_, computing_.get()}; }
 
   // A call that has ended, to begin. Throws std::bad_alloc.
   Result<StagedCallPtr> take();
@@ -133,17 +140,18 @@ class StagingDevice {
   void give_back(StagedCall* call);
 
  private:
-  StagingDevice(const device::Device& device, DeviceReach reach) : device_(device), reach_(std::move(reach)) {}
+  StagingDevice(const device::Device& device, DeviceReach reach, DeviceKernels kernels)
+      : device_(device), reach_(std::move(reach)), kernels_(std::move(kernels)) {}
 
   Status open_gates();
 
   const device::Device& device_;
   const DeviceReach reach_;
+  const DeviceKernels kernels_;
   std::unique_ptr<device::Stream> inward_;  // from the device; two, so that copies both ways overlap
   std::unique_ptr<device::Stream> outward_;
   std::unique_ptr<device::Stream> computing_;
   std::array<std::optional<device::GoingStream>, 3> going_;  // these
-  std::unique_ptr<device::Kernels> kernels_;
   std::once_flag tried_gates_;
   std::unique_ptr<device::Gates> gates_;           // kept where they don't work: freeing waits for the program
   std::atomic<device::Gates*> tried_{nullptr};     // the same, once they work

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device_engine/device_feedback.h"
-#include "device_engine/device_layout.h"
-#include "device_engine/staged_call.h"
+#include "device_engine/lanes/device_layout.h"
+#include "device_engine/staged/device_feedback.h"
+#include "device_engine/staged/staged_call.h"
 #include "engine/call/call_arguments.h"
 #include "engine/compute/math_context.h"
 #include "kernels/device/slice_job.h"

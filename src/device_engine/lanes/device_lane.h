@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "device_engine/device_slices.h"
-#include "device_engine/slice_tickets.h"
+#include "device_engine/lanes/device_slices.h"
+#include "device_engine/lanes/slice_tickets.h"
 #include "engine/compute/compute.h"
 
 namespace qccl::engine {
@@ -35,7 +35,7 @@ class Arrivals {
 // One thread. What the functions have in common with those of Compute is said there.
 class DeviceLane {
  public:
-  static constexpr std::size_t kMostFrames = 7;
+  static constexpr std::size_t kMostFrames = 7;  // to which one job writes its payload, besides pinned memory
 
   // The call outlives it.
   DeviceLane(DeviceCall& call, std::size_t lane);

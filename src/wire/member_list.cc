@@ -1,4 +1,4 @@
-#include "wire/membership.h"
+#include "wire/member_list.h"
 
 #include <fmt/format.h>
 
@@ -17,23 +17,23 @@ void store_ballot(std::byte* target, const Ballot& ballot) {
 
 Ballot load_ballot(const std::byte* source) { return {load<std::uint32_t>(source), load<std::uint32_t>(source + 4)}; }
 
-bool is_known(const MembershipMessage& message) {
-  if (message.kind == MembershipKind::suspects) return message.presence <= Presence::closed;
+bool is_known(const MemberList& message) {
+  if (message.kind == MemberListKind::suspects) return message.presence <= Presence::closed;
   const bool has_flags = message.presence != Presence::away || message.any_quorum;
-  return message.kind > MembershipKind::suspects && message.kind <= MembershipKind::commit && !has_flags;
+  return message.kind > MemberListKind::suspects && message.kind <= MemberListKind::commit && !has_flags;
 }
 
-bool has_valid_members(const MembershipMessage& message) {
-  const bool tells_suspects = message.kind == MembershipKind::suspects;
+bool has_valid_members(const MemberList& message) {
+  const bool tells_suspects = message.kind == MemberListKind::suspects;
   return std::ranges::all_of(message.members, [tells_suspects](std::uint8_t member) {
-    return tells_suspects ? (member & ~MembershipMessage::kLeftOut) <= kGrades : member <= 1;
+    return tells_suspects ? (member & ~MemberList::kLeftOut) <= kGrades : member <= 1;
   });
 }
 
 }  // namespace
 
-std::vector<std::byte> encode_membership(const MembershipMessage& message) {
-  std::vector<std::byte> payload(kMembershipHeadBytes + message.members.size());
+std::vector<std::byte> encode_member_list(const MemberList& message) {
+  std::vector<std::byte> payload(kMemberListHeadBytes + message.members.size());
   std::byte* const target = payload.data();
   store(target, static_cast<std::uint8_t>(message.kind));
   store(target + 1,
@@ -41,18 +41,18 @@ std::vector<std::byte> encode_membership(const MembershipMessage& message) {
   store_ballot(target + 4, message.ballot);
   store_ballot(target + 12, message.other);
   store(target + 20, static_cast<std::uint32_t>(message.members.size()));
-  std::ranges::transform(message.members, target + kMembershipHeadBytes,
+  std::ranges::transform(message.members, target + kMemberListHeadBytes,
                          [](std::uint8_t member) { return std::byte{member}; });
   return payload;
 }
 
-Result<MembershipMessage> decode_membership(ConstBytes payload, std::size_t world) {
+Result<MemberList> decode_member_list(ConstBytes payload, std::size_t world) {
   const auto corrupt = [](std::string what) { return Failure(ErrorKind::corrupt_data, std::move(what)); };
-  if (payload.size() < kMembershipHeadBytes) {
-    return corrupt(fmt::format("membership message of {} bytes is shorter than its head", payload.size()));
+  if (payload.size() < kMemberListHeadBytes) {
+    return corrupt(fmt::format("member list of {} bytes is shorter than its head", payload.size()));
   }
-  MembershipMessage message;
-  message.kind = static_cast<MembershipKind>(load<std::uint8_t>(payload.data()));
+  MemberList message;
+  message.kind = static_cast<MemberListKind>(load<std::uint8_t>(payload.data()));
   const auto flags = load<std::uint8_t>(payload.data() + 1);
   message.presence = static_cast<Presence>(flags & ~kAnyQuorum);
   message.any_quorum = (flags & kAnyQuorum) != 0;
@@ -60,16 +60,16 @@ Result<MembershipMessage> decode_membership(ConstBytes payload, std::size_t worl
   message.other = load_ballot(payload.data() + 12);
   const auto count = load<std::uint32_t>(payload.data() + 20);
   const std::size_t expected = message.presence == Presence::closed ? 0 : world;
-  if (count != expected || payload.size() != kMembershipHeadBytes + count ||
+  if (count != expected || payload.size() != kMemberListHeadBytes + count ||
       load<std::uint16_t>(payload.data() + 2) != 0) {
     return corrupt(
-        fmt::format("membership message of {} bytes for {} members, in a group of {}", payload.size(), count, world));
+        fmt::format("member list of {} bytes for {} members, in a group of {}", payload.size(), count, world));
   }
-  for (const std::byte member : payload.subspan(kMembershipHeadBytes)) {
+  for (const std::byte member : payload.subspan(kMemberListHeadBytes)) {
     message.members.push_back(std::to_integer<std::uint8_t>(member));
   }
   if (!is_known(message) || !has_valid_members(message) || message.ballot.proposer >= world) {
-    return corrupt("membership message with a value out of range");
+    return corrupt("member list with a value out of range");
   }
   return message;
 }

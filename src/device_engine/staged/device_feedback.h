@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "device_engine/staged_call.h"
+#include "device_engine/staged/staged_call.h"
 #include "engine/call/call_arguments.h"
 
 namespace qccl::engine {

@@ -1,4 +1,4 @@
-#include "bootstrap/launcher/membership.h"
+#include "bootstrap/launcher/launch_identity.h"
 
 #include <fmt/format.h>
 
@@ -71,7 +71,7 @@ struct Claim {
   bool is_complete() const { return rank && world; }
 };
 
-// Everything that a membership is derived from.
+// Everything that a launch is derived from.
 struct Inputs {
   const InitOptions& options;
   const EnvironmentLookup& lookup;
@@ -104,7 +104,7 @@ std::optional<Given> number_in(const std::optional<Variable>& variable, Limits l
 
 bool differs(const std::optional<Given>& given, std::int64_t value) { return given && given->value != value; }
 
-bool agrees(const Claim& claim, const Membership& own) {
+bool agrees(const Claim& claim, const LaunchIdentity& own) {
   const auto rank = number_in(claim.rank, kRanks), world = number_in(claim.world, kWorlds);
   return rank && world && rank->value == own.rank && world->value == own.world;
 }
@@ -115,7 +115,8 @@ bool is_slurm(const Launcher& launcher) { return std::string_view(launcher.name)
 
 // Whether `outer` may have started the launcher `inner` that started this process: srun starts an mpirun or a torchrun
 // on each node, or a program starts its own processes.
-bool may_be_outer(const Claim& outer, const Launcher& inner, const Membership& own, const EnvironmentLookup& lookup) {
+bool may_be_outer(const Claim& outer, const Launcher& inner, const LaunchIdentity& own,
+                  const EnvironmentLookup& lookup) {
   if (is_torchrun(inner) && lookup("TORCHELASTIC_RUN_ID")) return true;
   if (outer.launcher->counts_nodes) return own.world > 1;
   if (is_slurm(inner) || is_torchrun(*outer.launcher)) return false;
@@ -133,7 +134,7 @@ Failure contradiction(const Given& one, const Given& other, const Launcher& laun
 
 // Rank and world were read from `taken`: checks that no other launcher contradicts them.
 Status check_others(const Inputs& inputs, const Claim& taken, const Given& rank, const Given& world,
-                    const Membership& own) {
+                    const LaunchIdentity& own) {
   for (const Claim& other : inputs.claims) {
     const auto its_rank = number_in(other.rank, kRanks), its_world = number_in(other.world, kWorlds);
     const bool differ = differs(its_rank, rank.value) || differs(its_world, world.value);
@@ -144,11 +145,11 @@ Status check_others(const Inputs& inputs, const Claim& taken, const Given& rank,
   return {};
 }
 
-// ---- the rest of a membership
+// ---- the rest of a launch
 
 // Fills in what a launcher says about the ranks of this host, unless another one has said it or it cannot be true. A
 // local rank is never an error: programs and job scripts also choose a device by LOCAL_RANK.
-Status read_local_of(const Inputs& inputs, const Claim& claim, Membership& own) {
+Status read_local_of(const Inputs& inputs, const Claim& claim, LaunchIdentity& own) {
   const RankVariables& variables = claim.launcher->variables;
   auto world = read_number(first_set(inputs.lookup, variables.local_world), {1, own.world});
   if (!world && !gives_ranks(inputs.options)) return world.failure();
@@ -162,7 +163,7 @@ Status read_local_of(const Inputs& inputs, const Claim& claim, Membership& own) 
 
 // Reads only launchers with the same rank and world: another one may have started a program that sets its own rank.
 // LOCAL_RANK and LOCAL_WORLD_SIZE count last.
-Status read_local(const Inputs& inputs, Membership& own) {
+Status read_local(const Inputs& inputs, LaunchIdentity& own) {
   if (leaves_nothing_open(inputs.options)) return {};
   for (const Claim& claim : inputs.claims) {
     if (!is_torchrun(*claim.launcher) && agrees(claim, own)) QCCL_TRY(read_local_of(inputs, claim, own));
@@ -171,7 +172,7 @@ Status read_local(const Inputs& inputs, Membership& own) {
   return agrees(torchrun, own) ? read_local_of(inputs, torchrun, own) : Status();
 }
 
-Status read_job(const Inputs& inputs, Membership& own) {
+Status read_job(const Inputs& inputs, LaunchIdentity& own) {
   own.job = inputs.options.job;
   if (own.job.empty()) own.job = inputs.lookup("TORCHELASTIC_RUN_ID").value_or("default");
   if (leaves_nothing_open(inputs.options)) return {};
@@ -181,7 +182,7 @@ Status read_job(const Inputs& inputs, Membership& own) {
   return {};
 }
 
-void read_filter(const Inputs& inputs, Membership& own) {
+void read_filter(const Inputs& inputs, LaunchIdentity& own) {
   auto filter = find_interface_filter(inputs.lookup);
   for (const Claim& claim : inputs.claims) {
     const bool counts = claim.is_complete() && claim.launcher->interfaces != nullptr && !on_one_host(own);
@@ -192,10 +193,10 @@ void read_filter(const Inputs& inputs, Membership& own) {
   own.filter_source = filter->name;
 }
 
-bool needs_no_address(const Membership& own) { return !own.meeting_socket.empty() || own.pmi_descriptor >= 0; }
+bool needs_no_address(const LaunchIdentity& own) { return !own.meeting_socket.empty() || own.pmi_descriptor >= 0; }
 
 // Fills in what else the launchers of this rank and world provide. Sets `advice` to the remedy if that is not enough.
-Status ask_launchers(const Inputs& inputs, Membership& own, std::string& advice) {
+Status ask_launchers(const Inputs& inputs, LaunchIdentity& own, std::string& advice) {
   for (const Claim& claim : inputs.claims) {
     if (!agrees(claim, own)) continue;
     advice = claim.launcher->how_to_set_master;
@@ -208,7 +209,7 @@ Status ask_launchers(const Inputs& inputs, Membership& own, std::string& advice)
 }
 
 // Reads address and port of the store as options name them, and variables what options leave open.
-Status read_address(const Inputs& inputs, Membership& own) {
+Status read_address(const Inputs& inputs, LaunchIdentity& own) {
   const InitOptions& options = inputs.options;
   own.has_own_store = options.store != nullptr;
   const bool is_open = !own.has_own_store && !leaves_nothing_open(options);
@@ -225,7 +226,7 @@ Status read_address(const Inputs& inputs, Membership& own) {
 }
 
 // Reads address and port of the store, and which rank serves it.
-Status read_master(const Inputs& inputs, Membership& own) {
+Status read_master(const Inputs& inputs, LaunchIdentity& own) {
   const InitOptions& options = inputs.options;
   QCCL_TRY(read_address(inputs, own));
   if (options.store != nullptr || own.world == 1) return {};
@@ -268,14 +269,14 @@ const char* name_of(const VariableNames& names) { return names.front() == nullpt
 
 }  // namespace
 
-Result<Membership> discover_membership(const InitOptions& options, const EnvironmentLookup& lookup) {
+Result<LaunchIdentity> discover_identity(const InitOptions& options, const EnvironmentLookup& lookup) {
   const Inputs inputs(options, lookup);
   const Claim* taken = first_claim(inputs.claims);
   const Claim& claim = taken == nullptr ? inputs.claims.front() : *taken;
   const Launcher& launcher = *claim.launcher;
   QCCL_ASSIGN(const auto rank, read_number(options.rank, "rank", claim.rank, kRanks));
   QCCL_ASSIGN(const auto world, read_number(options.world, "world", claim.world, kWorlds));
-  Membership own;
+  LaunchIdentity own;
   if (!rank && !world) {
     QCCL_TRY(check_signs(inputs));
     if (const auto stray = stray_setting(inputs)) return missing(*stray, name_of(launcher.variables.rank));
@@ -303,9 +304,9 @@ Result<Membership> discover_membership(const InitOptions& options, const Environ
   return own;
 }
 
-Result<Membership> discover_store(const InitOptions& options, const EnvironmentLookup& lookup) {
+Result<LaunchIdentity> discover_store(const InitOptions& options, const EnvironmentLookup& lookup) {
   const Inputs inputs(options, lookup);
-  Membership own;
+  LaunchIdentity own;
   QCCL_TRY(read_job(inputs, own));
   QCCL_TRY(read_address(inputs, own));
   if (!own.master_address.empty() && own.master_port != 0) return own;
@@ -352,12 +353,12 @@ std::vector<Source> list_sources(const InitOptions& options, const EnvironmentLo
   return sources;
 }
 
-bool on_one_host(const Membership& membership) {
-  if (!membership.meeting_socket.empty()) return true;
-  if (membership.local_world != 0) return membership.local_world == membership.world;
+bool on_one_host(const LaunchIdentity& launch) {
+  if (!launch.meeting_socket.empty()) return true;
+  if (launch.local_world != 0) return launch.local_world == launch.world;
   // Rank 0 may call its own host localhost.
-  if (membership.has_own_store) return false;
-  const std::string& master = membership.master_address;
+  if (launch.has_own_store) return false;
+  const std::string& master = launch.master_address;
   return master == "localhost" || master == "::1" || master.starts_with("127.");
 }
 

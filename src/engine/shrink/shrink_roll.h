@@ -12,7 +12,7 @@
 #include "base/rank.h"
 #include "engine/shrink/paxos.h"
 #include "qccl/failures.h"
-#include "wire/membership.h"
+#include "wire/member_list.h"
 
 namespace qccl::engine {
 
@@ -26,10 +26,10 @@ struct ShrinkTerms {
 
 using Losses = std::vector<std::optional<LossGrade>>;  // by group rank
 
-class Roll {
+class ShrinkRoll {
  public:
   // `ranks`: the members' ranks in the world, for messages.
-  Roll(std::vector<int> ranks, GroupRank self);
+  ShrinkRoll(std::vector<int> ranks, GroupRank self);
 
   // This rank calls.
   void enter(ShrinkTerms terms, Losses losses);
@@ -38,9 +38,9 @@ class Roll {
   // False if that says nothing new: the member was lost before, as surely.
   bool lose(GroupRank member, LossGrade grade);
   // A member's suspects message.
-  void note(GroupRank from, const wire::MembershipMessage& message);
+  void note(GroupRank from, const wire::MemberList& message);
   // This rank's.
-  wire::MembershipMessage suspects() const;
+  wire::MemberList suspects() const;
 
   std::size_t size() const { return ranks_.size(); }
   const Losses& losses() const { return own().losses; }

@@ -1,4 +1,4 @@
-#include "device_engine/device_jobs.h"
+#include "device_engine/staged/device_jobs.h"
 
 #include <algorithm>
 #include <span>

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <latch>
 #include <numeric>
 #include <thread>
 
@@ -373,7 +374,9 @@ TEST_P(Transports, a_group_that_is_closed_has_not_failed) {
 }
 
 TEST_P(Transports, abort_ends_what_close_waits_for_in_another_thread) {
-  expect_success(2, [](Communicator& comm) {
+  std::latch both_have_begun(2);
+  expect_success(2, [&](Communicator& comm) {
+    both_have_begun.arrive_and_wait();  // a rank that still starts would fail there
     std::vector<float> data(10);
     if (comm.rank() == 1) {
       const ErrorInfo failure = error_of([&] { comm.recv(data, 0); });

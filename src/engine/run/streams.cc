@@ -97,8 +97,8 @@ void InboundStreams::keep(HeldSlice& slice) {
   ++states_[slice.stream].kept;
 }
 
-void InboundStreams::release(HeldSlice& slice) {
-  if (slice.frame && slice.is_kept) kept_.push_back(std::exchange(slice, {}));
+void InboundStreams::release_held(HeldSlice& slice) {
+  if (slice.is_kept) kept_.push_back(std::exchange(slice, {}));
   slice = {};
 }
 

@@ -50,7 +50,9 @@ class InboundStreams {
   // window until release_read() gives it back.
   void keep(HeldSlice& slice);
   // Gives the frame back and forgets it; an empty one stays as it is.
-  void release(HeldSlice& slice);
+  void release(HeldSlice& slice) {
+    if (slice.frame) release_held(slice);
+  }
   // Gives back each kept frame for which is_read(lane, number) is true.
   template <class IsRead>
   void release_read(const IsRead& is_read) {
@@ -87,6 +89,7 @@ class InboundStreams {
     bool fits(const Stream& stream, const wire::FrameHeader& header, bool eager) const;
   };
 
+  void release_held(HeldSlice& slice);
   std::size_t find(GroupRank peer, const wire::FrameHeader& header) const;
   HeldSlice& slot(std::size_t stream, std::uint64_t slice) {
     return held_[states_[stream].first_held + slice % streams_[stream].window];

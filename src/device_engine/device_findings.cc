@@ -47,9 +47,9 @@ void describe_device(const device::Runtime& runtime, int index, Findings& found)
   const std::string topic = fmt::format("device {}", index);
   if (!read.ok()) return found.warning(topic, read.error().message, "see whether nvidia-smi shows the device");
   const device::Traits& traits = read.value();
-  found.fact(topic, fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}; {}", traits.name,
+  found.fact(topic, fmt::format("{}, compute capability {}.{}, {} multiprocessors, {} MiB; {}", traits.name,
                                 traits.compute_major, traits.compute_minor, traits.multiprocessors,
-                                fmt::format("{} MiB", traits.memory_bytes >> 20), kernels_of(runtime, traits)));
+                                traits.memory_bytes >> 20, kernels_of(runtime, traits)));
 }
 
 // Whether a device can use memory that ranks of a host share.

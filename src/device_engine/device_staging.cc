@@ -14,7 +14,6 @@
 #include "device_engine/staged/device_feedback.h"
 
 namespace qccl::engine {
-
 namespace {
 
 Failure refuse(const UsedBuffer& buffer, const std::string& what) {
@@ -177,12 +176,12 @@ bool DeviceStaging::open_gate(const StreamGate& gate) {
 }
 
 void DeviceStaging::watch(device::Gates& gates) {
-  std::shared_ptr<GateWatch> watch;
+  std::shared_ptr<GateWatch> held;
   {
     const std::lock_guard lock(mutex_);
-    watch = watch_.lock();
+    held = watch_.lock();
   }
-  if (watch != nullptr) watch->add(gates);
+  if (held != nullptr) held->add(gates);
 }
 
 std::shared_ptr<void> DeviceStaging::watch_gates(std::function<std::uint64_t()> rounds) {

@@ -40,7 +40,7 @@ OuterOptions options() {
               train::OuterSgdOptions{.learning_rate = 0.5, .momentum = 0.5, .nesterov = true})};
 }
 
-// Of rank 0, by train_to_saved().
+// What rank 0 saves in train_to_saved().
 const std::string kSaved =
     "5143434c4f555452"                                  // "QCCLOUTR"
     "0200000000000000"                                  // version

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from program import DEVICES, WITHOUT_DEVICES
+from program import needs_devices
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -19,7 +19,7 @@ from bench.gpu.steps import NoGpu, Runner, Step  # noqa: E402
 
 import first_contact as script  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
+pytestmark = needs_devices
 
 SYSTEM_PYTHON = "/usr/bin/python3"  # has no torch, nor any package of .venv
 FEW = ["--formats", "minmax:bits=4", "none of bfloat16", "--suites", "ShadowPoolTest", "--streams", 1, 4]

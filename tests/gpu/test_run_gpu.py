@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from program import DEVICES, WITHOUT_DEVICES
+from program import needs_devices
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -17,7 +17,7 @@ from bench.gpu import figures  # noqa: E402
 
 import run_gpu as script  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
+pytestmark = needs_devices
 
 BENCH = ROOT / "build" / "bench"
 FAKE = {"LD_LIBRARY_PATH": str(ROOT / "build" / "fake_cuda")}

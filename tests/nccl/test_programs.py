@@ -7,9 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program import DEVICES, WITHOUT_DEVICES
-
-needs_devices = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
+from program import needs_devices
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "tests" / "nccl" / "nccl_program"

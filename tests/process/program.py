@@ -9,6 +9,8 @@ import sys
 import uuid
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("QCCL_PROGRAM") or ROOT / "build" / "qccl")
 DEADLINE = 120  # seconds until a test gives up on a process; nothing waits for it to pass
@@ -23,7 +25,7 @@ def _has_devices() -> bool:
 
 
 DEVICES = _has_devices()
-WITHOUT_DEVICES = "built without devices (QCCL_DEVICES=OFF)"
+needs_devices = pytest.mark.skipif(not DEVICES, reason="built without devices (QCCL_DEVICES=OFF)")
 
 # Under nohup or in the background these are ignored, and the jobs would ignore them too.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

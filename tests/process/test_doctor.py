@@ -6,9 +6,7 @@ import sys
 
 import pytest
 from job import free_port
-from program import DEVICES, PROGRAM, ROOT, WITHOUT_DEVICES, run
-
-needs_devices = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
+from program import PROGRAM, ROOT, needs_devices, run
 
 
 def lines_of(text: str) -> dict[str, str]:

@@ -6,9 +6,9 @@ import re
 import subprocess
 
 import pytest
-from program import DEVICES, PROGRAM, WITHOUT_DEVICES, environment, run
+from program import PROGRAM, environment, needs_devices, run
 
-pytestmark = pytest.mark.skipif(not DEVICES, reason=WITHOUT_DEVICES)
+pytestmark = needs_devices
 
 FAKE = {"LD_LIBRARY_PATH": str(PROGRAM.parent / "fake_cuda")}
 SIZES = ["-b", "1K", "-e", "256K", "-f", "16", "-n", "2", "-w", "1"]

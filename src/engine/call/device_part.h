@@ -64,7 +64,8 @@ class DevicePart {
   // The Compute of an operation that the device computes: only if place() is not null.
   virtual std::unique_ptr<Compute> make_compute(const ComputeContext& context) const = 0;
 
-  // Waits for what is under way; then it is for another call. Takes no memory.
+  // The owner needs it no more: waits until the device has ended its work, and keeps the object for another call. Takes
+  // no memory.
   virtual void give_back() = 0;
 
  protected:

@@ -1,4 +1,5 @@
-// What each rank of an OuterLoop tells the others of a new group, so that all decide alike who takes what from whom.
+// Where a rank of an OuterLoop stands. Ranks that meet in a new group exchange it, and each decides from the same list
+// which ranks lack what, and who sends it to them.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct OuterStanding {
   }
 };
 
-// Of all ranks of the group, in their order. Collective.
+// The standings of the group's ranks, by rank. Collective over the group.
 std::vector<OuterStanding> exchange_standings(const OuterStanding& own, Communicator& group);
 
 // All standings have the same number of bytes.

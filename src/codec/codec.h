@@ -1,7 +1,9 @@
 // A codec: a compressed format of float32 runs. Stateless, immutable, thread-safe.
 //
-// The unit of encoding is a slice: a run of elements that starts on a bucket boundary. Every codec has a folder here
-// and an entry in the list in registry.cc. Its source states definition, rounding and bound.
+// The unit of encoding is a slice: a run of elements that starts on a bucket boundary. A value that is not finite never
+// comes back as a number; in buckets of several elements it makes the whole bucket NaN. It changes no other bucket.
+// Every codec has a folder here and an entry in the list in registry.cc. Its source states definition, rounding and
+// bound. Functions are called with the default floating point environment: rounding to nearest, denormals kept.
 // docs/add-a-codec.md shows how to add one.
 #pragma once
 
@@ -60,8 +62,8 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Elements that share a scale; 1 if there is no scale. Slices are whole numbers of buckets, except a chunk's last
-  // slice.
+  // Elements whose codes depend on each other, through a scale for instance; 1 if each stands alone. Slices are whole
+  // numbers of buckets, except a chunk's last slice.
   virtual std::uint32_t bucket_size() const = 0;
   // Upper limit of the bytes encode() writes for `elements`; grows with them.
   virtual std::size_t max_encoded_bytes(std::size_t elements) const = 0;
@@ -93,7 +95,7 @@ class Codec {
   virtual bool is_exact() const { return false; }
   // For codecs that the kernels of devices have (kernels/device/slice_job.h): these make the same bytes.
   virtual std::optional<kernels::device::PayloadFormat> device_format() const { return std::nullopt; }
-  // The bytes that typical values of this type take, which prices assume; the same on all ranks.
+  // The bytes that gradients of this type take on average, which prices assume; the same on all ranks.
   virtual std::size_t expected_encoded_bytes(std::size_t elements, DataType /*type*/) const {
     return max_encoded_bytes(elements);
   }

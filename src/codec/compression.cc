@@ -25,7 +25,8 @@ Alternative parse_alternative(std::string_view text, double index) {
   const auto least = parse_number<double>(text.substr(0, dots));
   if (!least) return {text, index, index};
   const std::string_view most = dots == std::string_view::npos ? text : text.substr(dots + 2);
-  return {{}, *least, parse_number<double>(most).value(), most.find('.') != std::string_view::npos};
+  const auto is_real = [](std::string_view end) { return end.find_first_of(".e") != std::string_view::npos; };
+  return {{}, *least, parse_number<double>(most).value(), is_real(text.substr(0, dots)) || is_real(most)};
 }
 
 // The first alternative for which `matches` holds.

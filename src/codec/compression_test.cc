@@ -34,6 +34,12 @@ TEST(CodecSetting, real_numbers_are_those_of_a_range_with_a_point) {
   for (const char* text : {"", "0", "0.0009", "1.01", "-0.5", "nan", "inf", "0.5x", "0,5", ".", "1e400"}) {
     EXPECT_FALSE(read_setting(kReal, text)) << text;
   }
+  constexpr CodecSetting tiny = {.key = "bound", .allowed = "1e-30..1e20"};
+  EXPECT_EQ(read_setting(tiny, "0.25"), 0.25);
+  EXPECT_EQ(read_setting(tiny, write_setting(tiny, 1e-30)), 1e-30);
+  EXPECT_FALSE(read_setting(tiny, "1e21"));
+  constexpr CodecSetting whole_end = {.key = "x", .allowed = "0.001..1"};
+  EXPECT_EQ(read_setting(whole_end, "0.25"), 0.25);
   constexpr CodecSetting from_zero = {.key = "x", .allowed = "0.0..1.0"};
   EXPECT_FALSE(std::signbit(*read_setting(from_zero, "-0")));
 }

@@ -16,8 +16,8 @@ namespace qccl {
 // A codec's setting and its allowed values: one text controls reading, checking and writing.
 struct CodecSetting {
   std::string_view key;
-  // Alternatives: whole numbers and ranges of them ("1..8|16|32"), ranges of real numbers, which have a point
-  // ("0.001..1.0"), or words ("nearest|stochastic"), whose values are their indices from 0.
+  // Alternatives: whole numbers and ranges of them ("1..8|16|32"), ranges of real numbers, of which an end has a point
+  // or an exponent ("0.001..1", "1e-9..1"), or words ("nearest|stochastic"), whose values are their indices from 0.
   std::string_view allowed;
   double default_value = 0;       // if the setting is left out
   std::string_view meaning{};     // one line
@@ -72,7 +72,7 @@ struct CodecEntry {
   bool only_float32 = false;
   // For an entry that stands for others: what a call may be sent as, none first.
   std::vector<Compression> (*candidates)(const SettingValues& values) = nullptr;
-  // The specifications that benchmarks run, separated by blanks. Empty: the default one.
+  // The specifications that benchmarks run and tests try, separated by blanks. Empty: the default one.
   std::string_view examples{};
 };
 

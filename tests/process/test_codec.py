@@ -32,6 +32,11 @@ def test_show_explains_settings_size_bound_and_source():
         assert words in done.stdout, done.stdout
 
 
+def test_show_says_what_size_is_expected_where_the_values_decide():
+    assert re.search(r"^ {10}\d\S+ bits expected of gradients", run("codec", "show", "lossless").stdout, re.M)
+    assert "expected" not in run("codec", "show", "minmax").stdout
+
+
 def test_show_says_which_numbers_of_bits_are_slow():
     assert "9..15 and 17..31: slow" in run("codec", "show", "minmax:bits=9").stdout
 
@@ -71,6 +76,13 @@ def test_bench_of_all_codecs_stays_within_their_bounds():
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"^# (\w+): 20000 floats", done.stdout, re.M) == ["gauss", "laplace", "t3", "outliers"]
     assert "GB/s" not in done.stdout
+
+
+def test_bench_of_a_name_measures_the_examples_of_its_entry():
+    flags = ("--elements", 1000, "--synthetic", "gauss", "--speed-seconds", 0)
+    of_one = re.findall(r"^(topk:\S+)", run("codec", "bench", "--codecs", "topk", *flags).stdout, re.M)
+    assert len(of_one) > 1
+    assert of_one == re.findall(r"^(topk:\S+)", run("codec", "bench", *flags).stdout, re.M)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +135,9 @@ def test_every_codec_has_its_section_in_the_documentation():
     page = (DOCS / "codecs.md").read_text()
     for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
         assert f"\n## `{name}`\n" in page, name
-        assert name in ("none", "auto") or f"<!-- rows: {name} -->\n| specification" in page, name
+        if name not in ("none", "auto"):
+            rows = page.split(f"<!-- rows: {name} -->\n| specification")[1].split("<!-- end -->")[0].splitlines()
+            assert len(rows) > 2 and all(row.count("|") > 5 for row in rows[2:]), name
 
 
 def test_the_readme_names_every_codec_with_all_its_settings():

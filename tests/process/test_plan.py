@@ -37,7 +37,7 @@ def test_check_fails_on_a_planted_mistake_and_names_it(mistake, words):
 
 def test_check_fails_if_no_plan_has_room_for_the_mistake():
     done = run("plan", "check", "--max-world", 5, "--collective", "gather", "--plant", "double_contribution")
-    assert done.returncode == 1 and "nothing wrong" not in done.stdout
+    assert done.returncode == 2 and "nothing wrong" not in done.stdout
     assert re.search(r"a double_contribution was planted in 0 of \d+ plans: none has room", done.stderr), done.stderr
 
 

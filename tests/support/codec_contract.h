@@ -3,10 +3,18 @@
 // automatically part of the tests that use this.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "codec/codec.h"
+
+namespace qccl {
+
+// Names a test's parameter in the output of GoogleTest, which finds it beside the type.
+inline void PrintTo(const Compression& compression, std::ostream* out) { *out << compression.to_string(); }
+
+}  // namespace qccl
 
 namespace qccl::testing {
 

@@ -47,7 +47,8 @@ struct BenchOptions {
 
 std::optional<int> parse_options(const std::vector<std::string>& arguments, BenchOptions& options) {
   CommandLine app("Measures codecs.", "qccl codec bench", "[OPTIONS]", kBenchFooter);
-  app.add_option("--codecs", options.specs, "Which, as specifications (default: all, with several settings)");
+  app.add_option("--codecs", options.specs,
+                 "Which, as specifications; a name alone stands for its examples (default: those of all)");
   app.add_option("--data", options.files, "Files of floats, beside the synthetic data or with --synthetic none");
   app.add_option("--synthetic", options.names, "Which distributions (default: all), or none");
   app.add_option("--elements", options.elements, "Of each distribution (default 1048576)")
@@ -69,19 +70,26 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
   throw Error({.kind = ErrorKind::invalid_argument, .message = text});
 }
 
+[[noreturn]] void refuse_automatic(const std::string& spec, const Compression& compression) {
+  std::vector<std::string> names;
+  for (const Compression& each : candidates_of(compression)) names.push_back(each.to_string());
+  refuse_options(fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
+}
+
 std::vector<Compression> chosen_codecs(const BenchOptions& options) {
   std::vector<Compression> chosen;
+  const auto add_examples = [&](const CodecEntry& entry) {
+    for (const Compression& example : examples_of(entry)) chosen.push_back(example);
+  };
   for (const std::string& spec : options.specs) {
-    chosen.push_back(parse_compression(spec).take_or_throw());
-    if (!is_automatic(chosen.back())) continue;
-    std::vector<std::string> names;
-    for (const Compression& each : candidates_of(chosen.back())) names.push_back(each.to_string());
-    refuse_options(fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
+    const Compression compression = parse_compression(spec).take_or_throw();
+    if (is_automatic(compression)) refuse_automatic(spec, compression);
+    const bool has_settings = spec.find(':') != std::string::npos;
+    has_settings ? chosen.push_back(compression) : add_examples(*entry_of(compression));
   }
   if (!chosen.empty()) return chosen;
   for (const CodecEntry* entry : codec_list()) {
-    if (entry->candidates != nullptr) continue;
-    for (const Compression& example : examples_of(*entry)) chosen.push_back(example);
+    if (entry->candidates == nullptr) add_examples(*entry);
   }
   return chosen;
 }

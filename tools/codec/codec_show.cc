@@ -15,7 +15,8 @@ namespace {
 constexpr const char* kListFooter = "Example:\n  qccl codec list\n\nExit code: 0; 2 for wrong flags.\n";
 constexpr const char* kCodecFooter =
     R"(Bits an element are those of a slice, the piece that is encoded at once, headers included; where the
-values decide, they are the most. The bound is that of the codec's own definition.
+values decide, they are the most, and what gradients of float32 are expected to take. The bound is that of the
+codec's own definition.
 
 Exit code: 0; 2 for wrong flags or a codec that does not exist.
 
@@ -52,6 +53,8 @@ void print_size(const Codec& codec) {
       "{:<10}{:.4g} bits an element at most: {} bytes for a slice of {} elements, {:.2f} times smaller than "
       "float32\n",
       "size", bits, bytes, elements, 32 / bits);
+  const double expected = 8 * expected_element_bytes(&codec, DataType::float32, elements);
+  if (expected < bits) fmt::print("{:<10}{:.4g} bits expected of gradients, which prices assume\n", "", expected);
   fmt::print("{:<10}{} element{}\n", "bucket", codec.bucket_size(), codec.bucket_size() == 1 ? "" : "s");
 }
 

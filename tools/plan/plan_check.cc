@@ -19,7 +19,8 @@ wait for ever; nothing may be overwritten before it is read.
 
 --plant puts a mistake into every plan that has room for it, to show that the checker finds it.
 
-Exit code: 0; 1 with the first mistake found, and with --plant if there was none to find; 2 for wrong flags.
+Exit code: 0; 1 with the first mistake found; 2 for wrong flags, and if a planted mistake was not found or no plan
+has room for it.
 
 Examples:
   qccl plan check
@@ -86,12 +87,12 @@ class PlanCheck {
   }
 
  private:
-  // The checker has found nothing. That is a failure, whether or not a fault could be planted.
+  // The checker has found nothing.
   int conclude_planted() const {
     std::fflush(stdout);
     fmt::print(stderr, "qccl plan check: a {} was planted in {} of {} plans: {}\n", to_string(*options_.planted),
                planted_, total_.plans, planted_ == 0 ? "none has room for it" : "not found");
-    return kExitFailed;
+    return kExitUsage;
   }
 
   bool run_algorithm(Collective collective, Algorithm algorithm) {

@@ -201,7 +201,8 @@ const std::byte* HostCompute::input_slice(Lane& lane) {
   return lane.input.take(at, elements(lane));
 }
 
-// Each element's input is used, in one lane, before its output is written and its residual changes.
+// Saves an element before its output is written. With error feedback its residual changes with it, so that one lane
+// alone may use an element.
 void HostCompute::keep(Lane& lane, const std::byte* input) {
   if (lane.kept_slices > lane.slice) return;
   lane.kept_slices = lane.slice + 1;

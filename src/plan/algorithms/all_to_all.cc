@@ -1,8 +1,6 @@
-// all_to_all: rank r's piece p becomes rank p's piece r. One-shot sends all pieces at once; pairwise sends them one
-// after another, rank r to r + 1, r + 2 and so on, so that no receiver gets them all at once. Frames carry the piece's
-// length in the fields that hold phase and chunk in other collectives, so that ranks notice if their counts differ;
-// empty pieces are sent for the same reason.
-#include "plan/algorithms/registry.h"
+// The lanes of an all_to_all. Frames carry the piece's length in the fields that hold phase and chunk in other
+// collectives, so that ranks notice if their counts differ; empty pieces are sent for the same reason.
+#include "plan/algorithms/builder.h"
 
 namespace qccl::plan {
 namespace {
@@ -31,9 +29,6 @@ Lane lane_of(Range input, Range output, Step step) {
           .steps = {std::move(step)}};
 }
 
-constexpr CollectiveBuilder kCollectives[] = {
-    {Collective::all_to_all, [](Builder& b) { build_all_to_all(b, /*one_at_a_time=*/true); }}};
-
 }  // namespace
 
 void build_all_to_all(Builder& builder, bool one_at_a_time) {
@@ -54,12 +49,5 @@ void build_all_to_all(Builder& builder, bool one_at_a_time) {
     last = builder.last_lane();
   }
 }
-
-extern const AlgorithmEntry kPairwise = {
-    .algorithm = Algorithm::pairwise,
-    .name = "pairwise",
-    .collectives = kCollectives,
-    .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
-};
 
 }  // namespace qccl::plan

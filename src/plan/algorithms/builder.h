@@ -62,7 +62,7 @@ class Builder {
   RankSchedule schedule_;
 };
 
-// An all_to_all whose pieces are sent at once or one after another.
+// An all_to_all, where rank r's piece p becomes rank p's piece r: pieces are sent at once or one after another.
 void build_all_to_all(Builder& builder, bool one_at_a_time);
 
 }  // namespace qccl::plan

@@ -25,10 +25,10 @@ const AlgorithmEntry& entry_of(Algorithm algorithm) {
   return **found;
 }
 
-BuildFunction* builder_of(Collective collective, Algorithm algorithm) {
+const CollectiveBuilder* builder_of(Collective collective, Algorithm algorithm) {
   const auto all = entry_of(algorithm).collectives;
   const auto found = std::ranges::find(all, collective, &CollectiveBuilder::collective);
-  return found == all.end() ? nullptr : found->build;
+  return found == all.end() ? nullptr : &*found;
 }
 
 bool has_algorithm(Collective collective, Algorithm algorithm) { return builder_of(collective, algorithm) != nullptr; }

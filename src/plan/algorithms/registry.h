@@ -14,9 +14,12 @@ namespace qccl::plan {
 // Adds the lanes of the builder's rank.
 using BuildFunction = void(Builder& builder);
 
+// What an algorithm does for one collective.
 struct CollectiveBuilder {
   Collective collective;
   BuildFunction* build;
+  // Taken by name only: it has not been measured against the others.
+  bool only_on_request = false;
 };
 
 // One algorithm. Lives in the file named after it.
@@ -32,8 +35,6 @@ struct AlgorithmEntry {
   bool adds_in_rank_order = false;
   // Compressed sums, and sums of 16-bit floats, are rounded at every hop, so they are chosen only on request.
   bool rounds_at_every_hop = false;
-  // Chosen only on request: it has not been measured against the others.
-  bool only_on_request = false;
   // The plan depends on the hosts of the ranks.
   bool uses_hosts = false;
   // An all_reduce in mapped buffers may read inputs where they lie: inside a host one rank alone reads each slice, and
@@ -48,7 +49,7 @@ std::span<const AlgorithmEntry* const> algorithm_list();
 // The algorithm must not be automatic.
 const AlgorithmEntry& entry_of(Algorithm algorithm);
 // Null if the collective does not have the algorithm.
-BuildFunction* builder_of(Collective collective, Algorithm algorithm);
+const CollectiveBuilder* builder_of(Collective collective, Algorithm algorithm);
 
 // The chunks of algorithms whose chunks have no owners: Request::lanes, at most one for each slice of an all_reduce.
 int lanes_of_all_reduce(const Request& request);

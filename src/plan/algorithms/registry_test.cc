@@ -51,7 +51,7 @@ TEST(Registry, names_are_those_of_the_enumerators) {
 
 TEST(Registry, every_collective_has_an_algorithm_that_needs_no_request) {
   for (const Collective collective : kEveryCollective) {
-    EXPECT_FALSE(entry_of(algorithms_of(collective).front()).only_on_request) << to_string(collective);
+    EXPECT_FALSE(builder_of(collective, algorithms_of(collective).front())->only_on_request) << to_string(collective);
   }
 }
 

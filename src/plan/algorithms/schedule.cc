@@ -55,9 +55,9 @@ RankSchedule schedule_of(const Request& request, int rank) {
     build_meeting(builder);
   } else {
     const Algorithm algorithm = built_for(request.algorithm, request.compressed);
-    BuildFunction* const build = builder_of(request.collective, algorithm);
-    QCCL_CHECK(build != nullptr);
-    build(builder);
+    const CollectiveBuilder* const found = builder_of(request.collective, algorithm);
+    QCCL_CHECK(found != nullptr);
+    found->build(builder);
   }
   return builder.take();
 }

@@ -38,10 +38,12 @@ std::vector<std::vector<int>> layouts(Algorithm algorithm, int world) {
   return all;
 }
 
-// Includes zeros, and ranks that have no elements at all.
+// Ragged counts: they include zeros, and ranks that have no elements at all.
 std::uint64_t ragged(int i, int j = 0) {
   return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(37 * i + 11 * j);
 }
+// From less than one to some twenty slices.
+constexpr std::uint64_t kLongRagged = 200;
 
 Request base_request(Collective collective, Algorithm algorithm, int world, bool compressed) {
   return {.collective = collective,
@@ -58,6 +60,8 @@ std::vector<int> lanes(Collective collective, Algorithm algorithm) {
   return has_lanes ? std::vector{1, 2, 512} : std::vector{1};
 }
 
+bool has_long_chunks(const Request& request) { return request.world >= 2 && request.world <= kLastLongWorld; }
+
 Status visit_same(const Visit& visit, const Request& request) {
   return visit(Requests(static_cast<std::size_t>(request.world), request));
 }
@@ -68,24 +72,30 @@ Status visit_even(const Visit& visit, Request request) {
     QCCL_TRY(visit_same(visit, request));
     if (request.collective == Collective::barrier) return {};
   }
-  if (request.world < 2 || request.world > kLastLongWorld) return {};
+  if (!has_long_chunks(request)) return {};
   request.count = has_pieces(request.collective) ? kLongChunk : kLongChunk * static_cast<std::uint64_t>(request.world);
   return visit_same(visit, request);
 }
 
-Status visit_ragged(const Visit& visit, Request request) {
-  if (!has_pieces(request.collective)) return {};
+// Ragged counts, each so many times as large.
+Status visit_ragged(const Visit& visit, Request request, std::uint64_t times) {
   if (request.collective != Collective::all_to_all) {
-    for (int rank = 0; rank < request.world; ++rank) request.counts.push_back(ragged(rank));
+    for (int rank = 0; rank < request.world; ++rank) request.counts.push_back(times * ragged(rank));
     return visit_same(visit, request);
   }
   Requests requests;
   for (int rank = 0; rank < request.world; ++rank) {
     requests.push_back(request);
-    for (int peer = 0; peer < request.world; ++peer) requests.back().counts.push_back(ragged(rank, peer));
-    for (int peer = 0; peer < request.world; ++peer) requests.back().counts.push_back(ragged(peer, rank));
+    for (int peer = 0; peer < request.world; ++peer) requests.back().counts.push_back(times * ragged(rank, peer));
+    for (int peer = 0; peer < request.world; ++peer) requests.back().counts.push_back(times * ragged(peer, rank));
   }
   return visit(requests);
+}
+
+Status visit_ragged(const Visit& visit, const Request& request) {
+  if (!has_pieces(request.collective)) return {};
+  QCCL_TRY(visit_ragged(visit, request, 1));
+  return has_long_chunks(request) ? visit_ragged(visit, request, kLongRagged) : Status();
 }
 
 Status visit_layouts(const Visit& visit, Request request) {

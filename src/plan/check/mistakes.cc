@@ -36,8 +36,11 @@ bool swap_additions(Steps& steps) {
 }
 
 bool send_late(Steps& steps) {
+  const auto changes_input = [](const Step& step) {
+    return step.kind == StepKind::finish || (step.kind == StepKind::local_copy && step.quantized);
+  };
   const auto send = find(steps, StepKind::send_input);
-  const auto write = find(steps, StepKind::finish);
+  const auto write = std::ranges::find_if(steps, changes_input);
   if (send == steps.end() || write == steps.end() || send > write) return false;
   std::rotate(send, send + 1, write + 1);
   return true;

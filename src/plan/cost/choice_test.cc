@@ -99,10 +99,10 @@ TEST(Choice, never_takes_an_algorithm_that_is_only_on_request) {
     for (const auto& hosts : {spread(1, 4), spread(2, 4), spread(16, 1)}) {
       for (std::uint64_t elements = 64; elements <= 64 * kMiB; elements *= 16) {
         const Choice choice = explain(key(collective, elements), hosts, links());
-        EXPECT_FALSE(entry_of(choice.algorithm).only_on_request) << to_string(choice.algorithm);
-        EXPECT_FALSE(entry_of(chosen(key(collective, elements), hosts)).only_on_request);
+        EXPECT_FALSE(builder_of(collective, choice.algorithm)->only_on_request) << to_string(choice.algorithm);
+        EXPECT_FALSE(builder_of(collective, chosen(key(collective, elements), hosts))->only_on_request);
         for (const Candidate& each : choice.candidates) {
-          if (!entry_of(each.algorithm).only_on_request) continue;
+          if (!builder_of(collective, each.algorithm)->only_on_request) continue;
           EXPECT_EQ(each.unsupported_reason, "not measured against the others: only on request");
           ++offered;
         }
@@ -131,7 +131,7 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
         double best = 1e9;
         double own = 0;
         for (const Candidate& each : choice.candidates) {
-          if (!entry_of(each.algorithm).only_on_request) best = std::min(best, each.price.seconds);
+          if (!builder_of(collective, each.algorithm)->only_on_request) best = std::min(best, each.price.seconds);
           if (each.algorithm == choice.algorithm) own = each.price.seconds;
         }
         EXPECT_LE(0.9 * own, best * 1.001) << to_string(collective) << " " << elements;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/patience.h"
 
 namespace qccl::device {
 namespace {
@@ -40,9 +41,8 @@ class LateOpener {
 
  private:
   void open_late(const std::stop_token& stop) {
-    const SteadyClock clock;
-    const TimePoint late = clock.now() + kPatience;
-    while (clock.now() < late) {
+    Patience patience(kPatience);
+    while (!patience.is_over()) {
       if (stop.stop_requested()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -107,12 +107,11 @@ struct Gates::Trial {
   // Whether the stream goes on whose gate was opened.
   Status await_gated() {
     QCCL_TRY(event->record(gated->handle()));
-    const SteadyClock clock;
-    const TimePoint late = clock.now() + kPatience;
+    Patience patience(kPatience);
     while (true) {
       QCCL_ASSIGN(const bool happened, event->has_happened());
       if (happened) return {};
-      if (clock.now() >= late) return held_up("the host let it go on, and a second later it still waited");
+      if (patience.is_over()) return held_up("the host let it go on, and a second later it still waited");
       std::this_thread::yield();
     }
   }

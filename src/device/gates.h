@@ -33,7 +33,7 @@ class Gates {
   Gates& operator=(const Gates&) = delete;
 
   // Closes one to see whether another stream of the device goes on meanwhile, and calls of the driver in other threads.
-  // Unsupported, with what did not, if not. Once. Blocks for two seconds at most.
+  // Unsupported, with what did not, if not. Once. Blocks for two seconds at most of those in which its thread runs.
   Status try_out();
 
   // The stream stops here, before all work that it is given from now on. Nothing if too many gates are closed, or if

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "device/patience.h"
+
 namespace qccl::device {
 namespace {
 
@@ -74,8 +76,7 @@ Result<bool> GoingTrial::run(const GoingStreams& streams, Nanoseconds patience) 
   for (std::size_t place = 0; place < GoingStreams::kMost; ++place) {
     if (streams.streams()[place] != nullptr) QCCL_TRY(submit(place, *streams.streams()[place]));
   }
-  const SteadyClock clock;
-  const TimePoint late = clock.now() + patience;
+  Patience left(patience);
   for (std::size_t place = 0; place < GoingStreams::kMost;) {
     bool happened = streams.streams()[place] == nullptr;
     if (!happened) {
@@ -83,7 +84,7 @@ Result<bool> GoingTrial::run(const GoingStreams& streams, Nanoseconds patience) 
     }
     if (happened) {
       ++place;
-    } else if (clock.now() >= late) {
+    } else if (left.is_over()) {
       return false;
     } else {
       std::this_thread::yield();

@@ -137,6 +137,37 @@ def test_a_stream_is_no_faster_than_the_line():
         assert line.measure("stream", size=int(10 * MEGABYTES)) >= 0.95
 
 
+def test_the_ways_out_and_in_have_rates_of_their_own_and_so_has_a_host():
+    size = 1 << 20
+    with Line("--rate", "80mbit", "--up-rate", "16mbit", "--delay", "1ms") as line:
+        assert size / 2e6 * 0.95 < line.measure("stream", size=size)
+    with Line("--rate", "80mbit", "--delay", "1ms", "--host", "2", "--down-rate", "16mbit") as line:
+        assert size / 2e6 * 0.95 < line.measure("stream", size=size)
+    with Line("--rate", "80mbit", "--delay", "1ms", "--host", "2", "--up-rate", "8mbit") as line:
+        assert line.measure("stream", size=size) < size / 2e6 * 0.95
+
+
+def test_an_uplink_that_holds_drops_nothing_where_another_does():
+    size = 4 << 20
+    short = ("--rate", "40mbit", "--delay", "1ms", "--gso", "2k", "--cc", "cubic")
+    with Line(*short, "--up-queue", "16k") as dropping:
+        dropping.measure("stream", connections=4, size=size)
+    assert not re.search(r"host 1: .* 0 out", dropping.report), dropping.report
+    with Line(*short, "--uplink", "holds") as holding:
+        assert size / 5e6 * 0.95 < holding.measure("stream", connections=4, size=size)
+    assert re.search(r"host 1: .* 0 out", holding.report), holding.report
+
+
+def test_other_traffic_takes_a_part_of_the_line():
+    size = 1 << 20
+    with Line("--rate", "40mbit", "--delay", "1ms", hosts=2) as line:
+        subprocess.run([WAN, "cross", line.name, "1", "2", "4"], check=True, timeout=DEADLINE)
+        at_work = "import socket, time\nwhile socket.socket().connect_ex(('10.78.0.2', 5001)): time.sleep(0.01)"
+        subprocess.run(line.on(1, at_work), check=True, timeout=DEADLINE)
+        line.measure("stream", size=size)
+    assert int(re.search(r"host 1: (\d+) bytes out", line.report)[1]) > 1.3 * size, line.report
+
+
 def test_each_flow_has_a_cap_of_its_own():
     with Line("--rate", "80mbit", "--flow-rate", "20mbit") as line:
         one = line.measure("stream", size=int(2.5 * MEGABYTES))

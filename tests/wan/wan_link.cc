@@ -1,7 +1,7 @@
 // The wires between hosts that are network namespaces, in user space: delay, rate, queue, jitter, loss and a cap for
 // each flow, for kernels without netem. scripts/wan.sh starts it. Each host's eth0 is a TUN device that it reads.
 //
-//   packet of host A -> its flow's cap -> A's link -> delay -> B's link -> host B
+//   packet of host A -> its flow's cap -> A's link, up -> delay -> B's link, down -> host B
 //
 // Prints "ready" once the devices exist. SIGTERM or SIGINT ends it; it then prints what passed and what was dropped.
 #include <fcntl.h>
@@ -17,6 +17,8 @@
 #include <array>
 #include <csignal>
 #include <ctime>
+#include <map>
+#include <optional>
 #include <random>
 #include <system_error>
 #include <unordered_map>
@@ -38,13 +40,30 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::system_error(errno, std::generic_category(), what);
 }
 
+// A host's link. Rates in bytes a second, 0: unlimited; queues in bytes, 0: rate times round trip, at least 256 KiB.
+struct Link {
+  double rate = 0;  // both ways, unless one of the next two is given
+  std::optional<double> up_rate, down_rate;
+  double queue = 0;
+  std::optional<double> up_queue, down_queue;
+
+  Stage up(double round_trip_ns) const { return stage(up_rate.value_or(rate), up_queue.value_or(queue), round_trip_ns); }
+  Stage down(double round_trip_ns) const {
+    return stage(down_rate.value_or(rate), down_queue.value_or(queue), round_trip_ns);
+  }
+
+  static Stage stage(double rate, double queue, double round_trip_ns) {
+    return {rate, queue > 0 ? queue : std::max(256.0 * 1024, rate * round_trip_ns / 1e9)};
+  }
+};
+
 struct Options {
   std::string cluster;
   int hosts = 2;
-  double rate = 0;        // bytes a second, out of a host and into it; 0: unlimited
-  double flow_rate = 0;   // bytes a second of a flow: a TCP connection, one way
-  double queue = 0;       // bytes; 0: rate times round trip, at least 256 KiB
-  double flow_queue = 0;  // bytes, as queue
+  Link link;
+  std::map<std::size_t, Link> of_host;  // by index, where it is another
+  double flow_rate = 0;                 // bytes a second of a flow: a TCP connection, one way
+  double flow_queue = 0;                // bytes, as queue
   double delay_ns = 0;    // one way
   double jitter_ns = 0;   // largest additional delay; packets stay in order
   double loss = 0;        // share of packets, 0 to 1
@@ -84,13 +103,15 @@ class Wan {
   explicit Wan(const Options& options) : options_(options), random_(options.seed) {
     poller_ = epoll_create1(EPOLL_CLOEXEC);
     require(poller_ >= 0, "epoll_create1");
-    const Stage link{options.rate, options.queue};
     for (const int device : open_devices(options)) {
       epoll_event event{.events = EPOLLIN, .data = {.u64 = hosts_.size()}};
       require(epoll_ctl(poller_, EPOLL_CTL_ADD, device, &event) == 0, "epoll_ctl");
+      const auto own = options.of_host.find(hosts_.size());
+      const Link& link = own == options.of_host.end() ? options.link : own->second;
       Host& host = hosts_.emplace_back();
       host.device = device;
-      host.out = host.in = link;
+      host.out = link.up(2 * options.delay_ns);
+      host.in = link.down(2 * options.delay_ns);
     }
   }
 
@@ -132,7 +153,7 @@ class Wan {
     }
     Packet packet{now_ns(), target, {bytes.begin(), bytes.end()}};
     if (options_.flow_rate <= 0) return enter_link(host, std::move(packet));
-    auto& flow = flows_.try_emplace(flow_key(bytes), Stage{options_.flow_rate, options_.flow_queue}).first->second;
+    auto& flow = flows_.try_emplace(flow_key(bytes), flow_stage_).first->second;
     packet.due_ns = flow.pass(packet.due_ns, wire_bytes(bytes));
     if (packet.due_ns == kDropped) {
       ++host.counters.dropped_by_flow;
@@ -195,6 +216,7 @@ class Wan {
   }
 
   const Options options_;
+  const Stage flow_stage_ = Link::stage(options_.flow_rate, options_.flow_queue, 2 * options_.delay_ns);
   std::vector<Host> hosts_;
   std::unordered_map<std::uint64_t, Stage> flows_;
   std::vector<char> buffer_ = std::vector<char>(kMaxPacketBytes);
@@ -203,34 +225,66 @@ class Wan {
   int poller_ = -1;
 };
 
+using Units = std::map<std::string, double>;
+
+CLI::AsNumberWithUnit rates() { return CLI::AsNumberWithUnit(Units{{"gbit", 1.25e8}, {"mbit", 1.25e5}, {"kbit", 125}}); }
+CLI::AsNumberWithUnit sizes() { return CLI::AsNumberWithUnit(Units{{"k", 1024}, {"m", 1 << 20}}); }
+
+void add_link_flags(CLI::App& app, Link& link) {
+  app.add_option("--rate", link.rate, "Of a host's link, each way (default: unlimited)")->transform(rates());
+  app.add_option("--up-rate", link.up_rate, "Out of the host (default: --rate)")->transform(rates());
+  app.add_option("--down-rate", link.down_rate, "Into the host (default: --rate)")->transform(rates());
+  app.add_option("--queue", link.queue, "Of a link (default: its rate times the round trip)")->transform(sizes());
+  app.add_option("--up-queue", link.up_queue, "Before the way out (default: --queue)")->transform(sizes());
+  app.add_option("--down-queue", link.down_queue, "Before the way in (default: --queue)")->transform(sizes());
+}
+
 void add_flags(CLI::App& app, Options& options) {
-  using Units = std::map<std::string, double>;
-  const CLI::AsNumberWithUnit rate(Units{{"gbit", 1.25e8}, {"mbit", 1.25e5}, {"kbit", 125}});
   const CLI::AsNumberWithUnit time(Units{{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}});
-  const CLI::AsNumberWithUnit size(Units{{"k", 1024}, {"m", 1 << 20}});
   app.add_option("--cluster", options.cluster, "Namespaces CLUSTER-1, CLUSTER-2, ...")->required();
   app.add_option("--hosts", options.hosts, "Hosts (default 2)")->check(CLI::Range(1, 250));
-  app.add_option("--rate", options.rate, "Of a host's link, each way (default: unlimited)")->transform(rate);
+  add_link_flags(app, options.link);
+  app.footer("After these: --host N and flags of its link, which are the others' where they are not given; again for more.");
   app.add_option("--flow-rate", options.flow_rate, "Of a TCP connection, each way (default: unlimited)")
-      ->transform(rate);
+      ->transform(rates());
   app.add_option("--delay", options.delay_ns, "One way (default 0)")->transform(time);
   app.add_option("--jitter", options.jitter_ns, "Largest additional delay; packets stay in order")->transform(time);
-  app.add_option("--queue", options.queue, "Of a link (default: its rate times the round trip)")->transform(size);
-  app.add_option("--flow-queue", options.flow_queue, "Of a flow's cap (default as --queue)")->transform(size);
+  app.add_option("--flow-queue", options.flow_queue, "Of a flow's cap (default as --queue)")->transform(sizes());
   app.add_option("--loss", options.loss, "Share of packets lost (default 0)")->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", options.seed, "Of loss and jitter (default 1)");
 }
 
 volatile std::sig_atomic_t stop = 0;
 
+// The flags up to the first --host, and those of each host from its --host to the next.
+void parse(CLI::App& app, const std::vector<std::string>& words, Options& options) {
+  std::vector<std::vector<std::string>> parts(1);
+  for (const std::string& word : words) {
+    if (word == "--host") parts.emplace_back();
+    parts.back().push_back(word);
+  }
+  for (auto& part : parts) std::ranges::reverse(part);  // as CLI::App::parse() takes them
+  app.parse(parts.front());
+  for (auto& part : std::span(parts).subspan(1)) {
+    int number = 0;
+    Link link = options.link;
+    CLI::App of_host("The link of a host.", "wan_link");
+    of_host.add_option("--host", number)->required()->check(CLI::Range(1, options.hosts));
+    add_link_flags(of_host, link);
+    of_host.parse(part);
+    options.of_host[static_cast<std::size_t>(number - 1)] = link;
+  }
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Delays, shapes and loses packets between network namespaces.", "wan_link");
   add_flags(app, options);
-  CLI11_PARSE(app, argc, argv);
-  const auto round_trip_bytes = [&](double rate) { return std::max(256.0 * 1024, rate * 2 * options.delay_ns / 1e9); };
-  if (options.queue == 0) options.queue = round_trip_bytes(options.rate);
-  if (options.flow_queue == 0) options.flow_queue = round_trip_bytes(options.flow_rate);
+  try {
+    parse(app, {argv + 1, argv + argc}, options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
   prctl(PR_SET_TIMERSLACK, 1);
   struct sigaction action {};
   action.sa_handler = [](int) { stop = 1; };

@@ -1,5 +1,5 @@
-// A rank of tests/process/test_wan.py: meets the others, says so, waits for a line on its standard input, takes part in
-// a broadcast from rank 0 and leaves at once, which rank 0 can do before its data has arrived anywhere.
+// A rank of tests/process/wan/test_wan.py: meets the others, says so, waits for a line on its standard input, takes
+// part in a broadcast from rank 0 and leaves at once, which rank 0 can do before its data has arrived anywhere.
 #include <iostream>
 #include <string>
 #include <vector>

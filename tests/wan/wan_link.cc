@@ -47,7 +47,9 @@ struct Link {
   double queue = 0;
   std::optional<double> up_queue, down_queue;
 
-  Stage up(double round_trip_ns) const { return stage(up_rate.value_or(rate), up_queue.value_or(queue), round_trip_ns); }
+  Stage up(double round_trip_ns) const {
+    return stage(up_rate.value_or(rate), up_queue.value_or(queue), round_trip_ns);
+  }
   Stage down(double round_trip_ns) const {
     return stage(down_rate.value_or(rate), down_queue.value_or(queue), round_trip_ns);
   }
@@ -64,9 +66,9 @@ struct Options {
   std::map<std::size_t, Link> of_host;  // by index, where it is another
   double flow_rate = 0;                 // bytes a second of a flow: a TCP connection, one way
   double flow_queue = 0;                // bytes, as queue
-  double delay_ns = 0;    // one way
-  double jitter_ns = 0;   // largest additional delay; packets stay in order
-  double loss = 0;        // share of packets, 0 to 1
+  double delay_ns = 0;                  // one way
+  double jitter_ns = 0;                 // largest additional delay; packets stay in order
+  double loss = 0;                      // share of packets, 0 to 1
   std::uint64_t seed = 1;
 };
 
@@ -227,7 +229,9 @@ class Wan {
 
 using Units = std::map<std::string, double>;
 
-CLI::AsNumberWithUnit rates() { return CLI::AsNumberWithUnit(Units{{"gbit", 1.25e8}, {"mbit", 1.25e5}, {"kbit", 125}}); }
+CLI::AsNumberWithUnit rates() {
+  return CLI::AsNumberWithUnit(Units{{"gbit", 1.25e8}, {"mbit", 1.25e5}, {"kbit", 125}});
+}
 CLI::AsNumberWithUnit sizes() { return CLI::AsNumberWithUnit(Units{{"k", 1024}, {"m", 1 << 20}}); }
 
 void add_link_flags(CLI::App& app, Link& link) {
@@ -244,7 +248,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--cluster", options.cluster, "Namespaces CLUSTER-1, CLUSTER-2, ...")->required();
   app.add_option("--hosts", options.hosts, "Hosts (default 2)")->check(CLI::Range(1, 250));
   add_link_flags(app, options.link);
-  app.footer("After these: --host N and flags of its link, which are the others' where they are not given; again for more.");
+  app.footer("At the end: --host N and flags of its link, where it is not as the others'; again for more hosts.");
   app.add_option("--flow-rate", options.flow_rate, "Of a TCP connection, each way (default: unlimited)")
       ->transform(rates());
   app.add_option("--delay", options.delay_ns, "One way (default 0)")->transform(time);

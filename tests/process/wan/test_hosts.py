@@ -1,0 +1,50 @@
+"""bench/hosts/compare: the bound that it divides by, and one run on small data."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from program import DEADLINE, ROOT, environment
+
+sys.path.insert(0, str(ROOT))
+from bench.hosts.bound import bound  # noqa: E402
+
+MIB = 1 << 20
+
+
+def test_the_bound_of_equal_lines_is_that_of_the_bytes_and_three_latencies():
+    assert bound("200mbit+10ms", 8, 16 * MIB) == pytest.approx(2 * 7 / 8 * 16 * MIB / 25e6 + 0.03)
+    assert bound("100mbit+1ms", 2, 4 * MIB) == pytest.approx(4 * MIB / 12.5e6 + 0.003)
+
+
+@pytest.mark.parametrize("hosts", [3, 4, 8])
+def test_a_slow_host_gets_the_share_that_all_are_ready_with_at_once(hosts):
+    equal, slow = bound("1gbit+0ms", hosts, MIB), bound("1gbit+0ms+host=2+rate=500mbit", hosts, MIB)
+    # With a share x for the slow host: (1 + (N - 2) x) / 0.5 = 1 + (N - 2) (1 - x) / (N - 1), or x = 0.
+    share = max(0, ((hosts - 2) / (hosts - 1) - 1) / ((hosts - 2) * (2 + 1 / (hosts - 1))))
+    time = max(2 * (1 + (hosts - 2) * share), 1 + (hosts - 2) * (1 - share) / (hosts - 1))
+    assert slow / equal == pytest.approx(time / (2 - 2 / hosts))
+
+
+def test_a_way_out_that_is_slower_than_the_way_in_counts():
+    assert bound("100mbit+0ms+up-rate=10mbit", 4, MIB) == pytest.approx(bound("10mbit+0ms", 4, MIB))
+
+
+def test_a_run_prints_and_draws_multiples_of_the_bound(tmp_path):
+    check = subprocess.run([ROOT / "scripts" / "wan.sh", "check"], capture_output=True, text=True)
+    if check.returncode != 0:
+        pytest.skip(check.stderr.strip())
+    files = ["--json", tmp_path / "hosts.json", "--picture", tmp_path / "hosts.png"]
+    done = subprocess.run(
+        [ROOT / "bench/hosts/compare", "--hosts", "3", "--lines", "100mbit+1ms+uplink=holds", "--bytes", "64K",
+         "--rounds", "1", "--contestants", "qccl", "qccl:int:bits=4", *files],
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * DEADLINE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "| line | hosts | bytes | qccl | qccl:int:bits=4 |" in done.stdout
+    (row,) = json.loads((tmp_path / "hosts.json").read_text())
+    for name, encoded in (("qccl", 65536), ("qccl:int:bits=4", 65536 * 4.125 / 32)):
+        expected = row["seconds"][name] / bound("100mbit+1ms", 3, encoded)
+        assert row["multiples"][name] == pytest.approx(expected, rel=0.01)
+    assert (tmp_path / "hosts.png").stat().st_size > 0

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/shrink/shrink_roll.h"
+
 namespace qccl::engine {
 namespace {
 
@@ -20,10 +22,6 @@ struct Camp {
   std::string description;
   std::vector<int> ranks;  // in the world
 };
-
-std::string ranks_of(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
-}
 
 }  // namespace
 
@@ -84,8 +82,8 @@ void MismatchDetector::fail(Group& group, const Mismatch& mismatch) {
   }
   std::ranges::stable_sort(camps, std::greater(), [](const Camp& camp) { return camp.ranks.size(); });
   std::vector<std::string> parts;
-  for (const Camp& camp : camps) parts.push_back(fmt::format("{} called {}", ranks_of(camp.ranks), camp.description));
-  if (!silent.empty()) parts.push_back(ranks_of(silent) + " did not say");
+  for (const Camp& camp : camps) parts.push_back(fmt::format("{} called {}", name_ranks(camp.ranks), camp.description));
+  if (!silent.empty()) parts.push_back(name_ranks(silent) + " did not say");
   const bool has_majority = camps.size() > 1 && camps.front().ranks.size() * 2 > mismatch.notes.size();
   const std::string what = fmt::format(
       "operation #{} differs between ranks: {}. Every rank must make the same calls of a group in the same order",

@@ -5,22 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "base/digest/digest.h"
 #include "extras/train/buckets.h"
 
 namespace qccl::train {
-namespace {
-
-// FNV-1a: names and sizes of parameters, to compare between ranks.
-std::uint64_t digest_of(const Parameter& parameter) {
-  std::uint64_t digest = 0xCBF29CE484222325;
-  const auto add = [&digest](std::uint64_t byte) { digest = (digest ^ byte) * 0x100000001B3; };
-  for (const char c : parameter.name) add(static_cast<unsigned char>(c));
-  for (int i = 0; i < 8; ++i) add(parameter.value.size() >> (8 * i) & 0xFF);
-  return digest;
-}
-
-}  // namespace
-
 // ---- State
 
 class DataParallel::State {
@@ -146,7 +134,7 @@ class DataParallel::State {
       }
     }
     std::vector<std::uint64_t> digests;
-    for (const Parameter& parameter : parameters_) digests.push_back(digest_of(parameter));
+    for (const Parameter& parameter : parameters_) digests.push_back(digest(parameter.name, parameter.value.size()));
     std::vector<std::uint64_t> all(digests.size() * world);
     group_.all_gather(digests, all);
     for (std::size_t i = 0; i < digests.size(); ++i) {

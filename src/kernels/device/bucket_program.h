@@ -84,7 +84,9 @@ class BucketProgram {
       return;
     }
     group.each([&](int lane, Lane& own) { own.held = sum_of_parts<kHeld>(codec_, job_, place_of(piece, lane)); });
-    if (is_quantized_) measure(group, piece);
+    if (is_quantized_) {
+      measure_lanes<Codec, Lane>(codec_, group, [&](auto sums, auto take) { take_held(group, piece, sums, take); });
+    }
     group.each([&](int lane, Lane& own) {
       const Place place = place_of(piece, lane);
       if (place.runs.first == place.runs.end) return;
@@ -129,22 +131,6 @@ class BucketProgram {
       QCCL_UNROLL
       for (int k = 0; k < kHeld; ++k) use(held.of[k], runs.run(k).count);
     }
-  }
-
-  template <class Group>
-  QCCL_HD void measure(Group& group, std::uint32_t piece) const {
-    group.each([&](int, Lane& own) { codec_.begin(own); });
-    codec_.with_sums([&](auto sums) {
-      take_held(group, piece, sums,
-                [&](Lane& own, const Octet<float>& values, int count) { codec_.take(sums, own, values, count); });
-      if constexpr (Codec::kIsOrdered) {
-        group.each([&](int, Lane& own) { codec_.check(own); });
-        if (!group.any(&Lane::again)) return;
-        take_held(group, piece, sums, [&](Lane& own, const Octet<float>& values, int count) {
-          if (own.again) codec_.take_again(own, values, count);
-        });
-      }
-    });
   }
 
   // Calls take(own, values, count) for what every lane holds, turn after turn if the codec has an order.

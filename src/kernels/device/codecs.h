@@ -126,6 +126,23 @@ struct CastCodec : ValueCodec {
 // What a codec adds up of a bucket, if it has no choice of that (with_sums()).
 struct OneSum {};
 
+// Measures what the lanes of a group have of their buckets. take_all(sums, take) calls take(own, values, count) for the
+// octets of each lane.
+template <class Codec, class Lane, class Group, class TakeAll>
+QCCL_HD void measure_lanes(const Codec& codec, Group& group, TakeAll take_all) {
+  group.each([&](int, Lane& own) { codec.begin(own); });
+  codec.with_sums([&](auto sums) {
+    take_all(sums, [&](Lane& own, const Octet<float>& values, int count) { codec.take(sums, own, values, count); });
+    if constexpr (Codec::kIsOrdered) {
+      group.each([&](int, Lane& own) { codec.check(own); });
+      if (!group.any(&Lane::again)) return;
+      take_all(sums, [&](Lane& own, const Octet<float>& values, int count) {
+        if (own.again) codec.take_again(own, values, count);
+      });
+    }
+  });
+}
+
 // A value of any alignment in a payload's headers.
 template <class T>
 QCCL_HD T load_header(const std::byte* payload, std::uint32_t index) {

@@ -11,7 +11,7 @@ namespace qccl::kernels::device {
 
 template <Entry kEntry>
 void run_groups(const JobList& list, std::uint32_t groups) {
-  using Program = typename ProgramOf<kEntry>::Type;
+  using Program = ProgramOf<kEntry>;
   const auto memory = std::make_unique<GroupMemory<Program>>();
   for (std::uint32_t group = 0; group < groups; ++group) {
     HostGroup<typename Program::Lane> lanes(group % 2 == 1);

@@ -8,7 +8,7 @@ namespace {
 
 template <Entry kEntry>
 __device__ void run_block(const JobList& list) {
-  using Program = typename ProgramOf<kEntry>::Type;
+  using Program = ProgramOf<kEntry>;
   using Memory = GroupMemory<Program>;
   alignas(16) __shared__ unsigned char memory[kGroups][sizeof(Memory)];
   const unsigned int group = threadIdx.x / kGroupLanes;

@@ -67,18 +67,7 @@ class LooseEncoder {
 
   // Measures the buckets from `first` on, one by each team.
   QCCL_HD void measure(std::uint32_t first) {
-    group_.each([&](int, Measure& own) { codec_.begin(own); });
-    codec_.with_sums([&](auto sums) {
-      take(first, sums,
-           [&](Measure& own, const Octet<float>& values, int count) { codec_.take(sums, own, values, count); });
-      if constexpr (Codec::kIsOrdered) {
-        group_.each([&](int, Measure& own) { codec_.check(own); });
-        if (!group_.any(&Measure::again)) return;
-        take(first, sums, [&](Measure& own, const Octet<float>& values, int count) {
-          if (own.again) codec_.take_again(own, values, count);
-        });
-      }
-    });
+    measure_lanes<Codec, Measure>(codec_, group_, [&](auto sums, auto use) { take(first, sums, use); });
     group_.each([&](int lane, Measure& own) {
       const std::uint32_t bucket = bucket_of(first, lane);
       const bool leads = (static_cast<std::uint32_t>(lane) & ((1u << lanes_log2_) - 1)) == 0;

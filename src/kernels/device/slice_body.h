@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <type_traits>
 
 #include "kernels/device/block_int_lanes.h"
@@ -148,32 +149,12 @@ class ValueProgram {
   const Codec codec_;
 };
 
+// In the order of Entry.
+using Programs = std::tuple<OwnTypeProgram, ValueProgram<RawCodec>, ValueProgram<CastCodec>, BucketProgram<MinmaxCodec>,
+                            BucketProgram<BlockIntCodec>, BucketProgram<SignCodec>>;
+static_assert(std::tuple_size_v<Programs> == kEntries);
 template <Entry kEntry>
-struct ProgramOf;
-template <>
-struct ProgramOf<Entry::own_type> {
-  using Type = OwnTypeProgram;
-};
-template <>
-struct ProgramOf<Entry::raw> {
-  using Type = ValueProgram<RawCodec>;
-};
-template <>
-struct ProgramOf<Entry::cast> {
-  using Type = ValueProgram<CastCodec>;
-};
-template <>
-struct ProgramOf<Entry::minmax> {
-  using Type = BucketProgram<MinmaxCodec>;
-};
-template <>
-struct ProgramOf<Entry::block_int> {
-  using Type = BucketProgram<BlockIntCodec>;
-};
-template <>
-struct ProgramOf<Entry::sign> {
-  using Type = BucketProgram<SignCodec>;
-};
+using ProgramOf = std::tuple_element_t<static_cast<std::size_t>(kEntry), Programs>;
 
 // ----
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/digest/digest.h"
+
 namespace qccl::train {
 
 // Which rounds have led to the global model. Ranks whose `now` is equal have the same one.
@@ -10,7 +12,8 @@ struct OuterLineage {
   std::uint64_t now = 0, before_last_round = 0;  // digests
   std::uint64_t last_group = 0;                  // the number of the group in which the last round ended
 
-  void add(std::uint64_t group_number);
+  // A round has ended in the group of this number.
+  void add(std::uint64_t group_number) { *this = {digest(group_number, now), now, group_number}; }
   // The model comes from no round: no other rank has it, unless it takes this over.
   void begin(std::uint64_t number) { *this = {.now = number}; }
   bool operator==(const OuterLineage&) const = default;

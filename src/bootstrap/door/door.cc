@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "base/log.h"
 #include "bootstrap/mesh/address_card.h"
@@ -39,29 +40,30 @@ Door::Called Door::call(TimePoint deadline) {
   Called called(*this);
   room_->call();
   server_->wake();
-  called.tickets_ = room_->await_answers(deadline);
+  called.answers_ = room_->await_answers(deadline);
   return called;
 }
 
 Door::Called::~Called() {
   if (!lock_.owns_lock()) return;
-  for (const std::int64_t ticket : tickets_) door_->room_->send_back(ticket);
+  for (const auto& [ticket, record] : answers_) door_->room_->send_back(ticket);
   door_->server_->wake();
 }
 
 void Door::Called::seat(const Seat& seat) {
-  door_->room_->seat(tickets_.at(seated_), encode_seat(seat));
+  door_->room_->seat(answers_.at(seated_).ticket, encode_seat(seat));
   ++seated_;
   door_->server_->wake();
 }
 
 bool Door::Called::has_lost_one() const {
-  const auto end = tickets_.begin() + static_cast<std::ptrdiff_t>(seated_);
-  return !std::all_of(tickets_.begin(), end, [this](std::int64_t ticket) { return door_->room_->has(ticket); });
+  const auto seated = std::span(answers_).first(seated_);
+  return !std::ranges::all_of(seated, [this](std::int64_t ticket) { return door_->room_->has(ticket); },
+                              &WaitingRoom::Answer::ticket);
 }
 
 void Door::Called::admit() {
-  for (std::size_t index = 0; index < seated_; ++index) door_->room_->admit(tickets_[index]);
+  for (std::size_t index = 0; index < seated_; ++index) door_->room_->admit(answers_[index].ticket);
   door_->server_->wake();
 }
 

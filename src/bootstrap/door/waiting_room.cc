@@ -31,15 +31,15 @@ void WaitingRoom::call() {
   }
 }
 
-WaitingRoom::Tickets WaitingRoom::await_answers(TimePoint deadline) {
+std::vector<WaitingRoom::Answer> WaitingRoom::await_answers(TimePoint deadline) {
   await(deadline, [&] {
     return std::ranges::none_of(std::views::values(guests_),
                                 [](const Guest& guest) { return guest.is_awaited && guest.stage == Stage::called; });
   });
   const std::lock_guard lock(mutex_);
-  Tickets here;
+  std::vector<Answer> here;
   for (const auto& [ticket, guest] : guests_) {
-    if (guest.stage == Stage::here) here.push_back(ticket);
+    if (guest.stage == Stage::here) here.push_back({ticket, guest.record});
   }
   return here;
 }
@@ -125,7 +125,7 @@ bool WaitingRoom::is_time(Client client, const ParsedKey& key) const {
   if (key.row->when == When::without_ticket) return ticket == tickets_.end();
   if (ticket == tickets_.end() || ticket->second != key.numbers[0]) return false;
   const Guest& guest = guests_.at(ticket->second);
-  return key.row->when == When::with_ticket || (guest.stage >= Stage::called && key.numbers[1] == guest.round);
+  return guest.stage >= Stage::called && key.numbers[1] == guest.round;
 }
 
 bool WaitingRoom::may_read(Client client, std::string_view key) const {
@@ -140,18 +140,15 @@ void WaitingRoom::has_added(Client client, std::string_view /*key*/, std::int64_
   const std::lock_guard lock(mutex_);
   tickets_[client] = sum;
   guests_.emplace(sum, std::move(guest));
+  changed_.notify_all();
 }
 
 void WaitingRoom::has_set(Client client, std::string_view name, StoreState& state) {
-  const auto key = parse(name);
   const std::lock_guard lock(mutex_);
   Guest& guest = guests_.at(tickets_.at(client));
-  if (key && key->is("T/C/here")) {
-    state.erase(fmt::format("{}{}/", guest.prefix, guest.round - 1));
-    guest.stage = Stage::here;
-  } else {
-    guest.stage = Stage::waits;
-  }
+  guest.record = *state.get(std::string(name));
+  state.erase(fmt::format("{}{}/", guest.prefix, guest.round - 1));
+  guest.stage = Stage::here;
   changed_.notify_all();
 }
 

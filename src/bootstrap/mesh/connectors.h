@@ -22,6 +22,12 @@
 
 namespace qccl::bootstrap {
 
+// Where connections queue up until they are accepted; an invalid one is not used.
+struct Listeners {
+  os::Fd tcp{};
+  os::Fd local{};  // a unix socket
+};
+
 class Acceptor {
  public:
   // Maximum; also at most a quarter of the descriptors that the process could still open at start().
@@ -31,12 +37,8 @@ class Acceptor {
   // Both must outlive this.
   Acceptor(os::Poller& poller, const Clock& clock) : poller_(poller), clock_(clock) {}
 
-  // From here on connections queue up; they are answered after start(). Returns the port.
-  Result<std::uint16_t> listen_tcp(const std::string& address);
-  // Returns the random name of the socket.
-  Result<std::string> listen_local();
   // `own` describes this rank; its target is filled in. `secrets` outlive this; null: the job has no key.
-  Status start(const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets = nullptr);
+  Status start(Listeners listeners, const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets = nullptr);
 
   // The descriptor with this index has an event. ResourceExhausted if no descriptor is left to accept with.
   Status ready(std::uint64_t index);
@@ -57,8 +59,7 @@ class Acceptor {
 
   os::Poller& poller_;
   const Clock& clock_;
-  os::Fd tcp_listener_;
-  os::Fd local_listener_;
+  Listeners listeners_;
   wire::Hello own_;
   ConnectionPolicy policy_;
   const PairSecrets* secrets_ = nullptr;

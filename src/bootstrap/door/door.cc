@@ -29,7 +29,7 @@ Result<std::shared_ptr<Door>> Door::open(const DoorOptions& options) {
                            .interface_filter = options.interface_filter,
                            .filter_source = options.filter_source};
   QCCL_ASSIGN(const Addresses addresses, choose_addresses(any));
-  auto room = std::make_shared<WaitingRoom>(options.job, options.most_bytes);
+  auto room = std::make_shared<WaitingRoom>(options.job);
   QCCL_ASSIGN(auto server, listen(addresses.listen_on, options.port, room, {options.key, door_name(options.job), 0}));
   std::vector<std::string> texts;
   for (const std::string& address : addresses.published) texts.push_back(os::address_text(address, server->port()));

@@ -27,7 +27,6 @@ struct DoorOptions {
   std::string interface_filter{};
   std::string filter_source{};
   std::shared_ptr<const secure::Key> key{};
-  std::size_t most_bytes = WaitingRoom::kMostBytes;  // of its store
 };
 
 // Thread-safe. One thread at a time has called newcomers.

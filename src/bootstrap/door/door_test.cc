@@ -137,17 +137,15 @@ class Passer {
                 .clock = &kClock}),
         keys_(store_, door_name(kJob), 0, kClock),
         ticket_(keys_.add("tickets", 1).take_or_throw()) {}
-  void await_call(int round = 1) {
-    ASSERT_TRUE(keys_.get(fmt::format("{}/{}/call", ticket_, round), soon()).take_or_throw().has_value());
+  void await_call() {
+    ASSERT_TRUE(keys_.get(fmt::format("{}/1/call", ticket_), soon()).take_or_throw().has_value());
   }
-  void answer(int round = 1) {
-    await_call(round);
-    keys_.set(fmt::format("{}/{}/here", ticket_, round), some_answer()).take_or_throw();
+  void answer() {
+    await_call();
+    keys_.set(fmt::format("{}/1/here", ticket_), some_answer()).take_or_throw();
   }
-  std::future<void> answering(int rounds = 1) {
-    return std::async(std::launch::async, [this, rounds] {
-      for (int round = 1; round <= rounds; ++round) answer(round);
-    });
+  std::future<void> answering() {
+    return std::async(std::launch::async, [this] { answer(); });
   }
 
  private:
@@ -194,28 +192,6 @@ TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
   newcomer.reset();
   const TimePoint limit = soon();
   while (!called.has_lost_one()) ASSERT_LT(kClock.now(), limit);
-}
-
-// Each round took 500 bytes if they stayed.
-TEST(Door, rounds_without_a_seat_leave_nothing_in_its_store) {
-  const auto door = Door::open({.job = kJob, .most_bytes = 16 * 1024}).take_or_throw();
-  Passer newcomer(*door);
-  constexpr int kRounds = 1000;
-  const auto answering = newcomer.answering(kRounds);
-  for (int round = 1; round <= kRounds; ++round) {
-    ASSERT_EQ(door->call(soon()).size(), 1U) << round;
-  }
-}
-
-TEST(Door, newcomers_that_leave_take_their_keys_with_them) {
-  const auto door = Door::open({.job = kJob, .most_bytes = 16 * 1024}).take_or_throw();
-  for (int i = 0; i < 300; ++i) {
-    Passer newcomer(*door);
-    const auto answering = newcomer.answering();
-    Door::Called called = call_one(*door);
-    called.seat(some_seat());
-    if (i % 2 == 0) called.admit();
-  }
 }
 
 // A connection that speaks the protocol by itself.

@@ -18,8 +18,7 @@ constexpr std::size_t kMostNotes = 4;
 
 }  // namespace
 
-WaitingRoom::WaitingRoom(const std::string& job, std::size_t most_bytes)
-    : prefix_(wire_key(key_prefix(door_name(job), 0))), most_bytes_(most_bytes) {}
+WaitingRoom::WaitingRoom(const std::string& job) : prefix_(wire_key(key_prefix(door_name(job), 0))) {}
 
 void WaitingRoom::call() {
   const std::lock_guard lock(mutex_);
@@ -98,13 +97,11 @@ WaitingRoom::Guest* WaitingRoom::find(std::int64_t ticket) {
 
 void WaitingRoom::note(Guest& guest, Pattern pattern, std::string value) {
   guest.notes.push_back({pattern, guest.round, std::move(value)});
-  has_notes_ = true;
 }
 
 // A note for which there is no memory waits for the next turn.
 void WaitingRoom::take_turn(StoreState& state) {
   const std::lock_guard lock(mutex_);
-  if (!has_notes_) return;
   for (auto& [ticket, guest] : guests_) {
     for (; !guest.notes.empty(); guest.notes.erase(guest.notes.begin())) {
       const Note& next = guest.notes.front();
@@ -112,7 +109,6 @@ void WaitingRoom::take_turn(StoreState& state) {
       if (!told.ok()) log(LogLevel::error, "a newcomer at the door waits in vain: " + told.error().message);
     }
   }
-  has_notes_ = false;
 }
 
 std::optional<ParsedKey> WaitingRoom::parse(std::string_view key) const {

@@ -33,11 +33,8 @@ class WaitingRoom final : public KeyRules {
     std::int64_t ticket = 0;
     std::string record;  // encoded: how to reach it
   };
-  // More than the seats of all newcomers that can wait take; what newcomers write themselves is small.
-  static constexpr std::size_t kMostBytes = 512 * 1024 * 1024;
 
-  // `most_bytes`: of the store.
-  explicit WaitingRoom(const std::string& job, std::size_t most_bytes = kMostBytes);
+  explicit WaitingRoom(const std::string& job);
 
   // ---- for the member
 
@@ -58,7 +55,8 @@ class WaitingRoom final : public KeyRules {
 
   // ---- StoreRules
 
-  std::size_t most_bytes() const override { return most_bytes_; }
+  // More than the seats of all newcomers that can wait take; what newcomers write themselves is small.
+  std::size_t most_bytes() const override { return std::size_t{512} * 1024 * 1024; }
   bool may_read(Client client, std::string_view key) const override;
   void has_added(Client client, std::string_view key, std::int64_t sum) override;
   void has_set(Client client, std::string_view key, StoreState& state) override;
@@ -93,12 +91,10 @@ class WaitingRoom final : public KeyRules {
 
   const std::string prefix_;
   const SteadyClock clock_;
-  const std::size_t most_bytes_;
   mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable changed_;
   std::map<std::int64_t, Guest> guests_;    // by ticket
   std::map<Client, std::int64_t> tickets_;  // of connections
-  bool has_notes_ = false;
 };
 
 }  // namespace qccl::bootstrap

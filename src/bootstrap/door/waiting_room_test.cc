@@ -43,7 +43,7 @@ struct WaitingRoomTest : testing::Test {
   }
 
   WaitingRoom room{"job"};
-  StoreState state;
+  StoreState state{16 * 1024};
 };
 
 TEST_F(WaitingRoomTest, a_connection_takes_one_ticket) {
@@ -158,6 +158,23 @@ TEST_F(WaitingRoomTest, an_answer_ends_the_keys_of_the_round_before) {
   }
   room.has_ended(kGuest, state);
   EXPECT_FALSE(state.has(key("1/12/seat")));
+}
+
+// Each round took 700 bytes if they stayed, and each newcomer too.
+TEST_F(WaitingRoomTest, rounds_and_newcomers_that_are_over_leave_nothing_in_the_store) {
+  for (int ticket = 1; ticket <= 30; ++ticket) {
+    take_ticket(kGuest, ticket);
+    for (int round = 1; round <= 30; ++round) {
+      const std::string turn = std::to_string(ticket) + "/" + std::to_string(round) + "/";
+      call();
+      ASSERT_TRUE(set(kGuest, turn + "here"));
+      room.seat(ticket, std::string(100, 's'));
+      room.send_back(ticket);
+      room.take_turn(state);
+      ASSERT_TRUE(state.has(key(turn + "in"))) << turn;
+    }
+    room.has_ended(kGuest, state);
+  }
 }
 
 TEST_F(WaitingRoomTest, what_the_member_writes_for_those_that_have_ended_is_of_no_use) {

@@ -26,8 +26,8 @@ struct GrownStart {
 struct JobStart {
   bootstrap::LaunchIdentity launch;
   Settings settings;
-  std::shared_ptr<Store> store{};      // where its ranks meet; null: where `launch` says
-  std::optional<GrownStart> grown{};   // else it opens a door if the settings say so, and lists it in the store
+  std::shared_ptr<Store> store{};     // where its ranks meet; null: where `launch` says
+  std::optional<GrownStart> grown{};  // else it opens a door if the settings say so, and lists it in the store
 };
 
 // A door as the settings say; null if they say none.

@@ -58,8 +58,8 @@ void Door::Called::seat(const Seat& seat) {
 
 bool Door::Called::has_lost_one() const {
   const auto seated = std::span(answers_).first(seated_);
-  return !std::ranges::all_of(seated, [this](std::int64_t ticket) { return door_->room_->has(ticket); },
-                              &WaitingRoom::Answer::ticket);
+  return !std::ranges::all_of(
+      seated, [this](std::int64_t ticket) { return door_->room_->has(ticket); }, &WaitingRoom::Answer::ticket);
 }
 
 void Door::Called::admit() {

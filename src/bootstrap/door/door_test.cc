@@ -91,8 +91,9 @@ TEST(Seat, from_a_stranger_is_corrupt_data) {
   for (const std::string& wrong :
        {changed([](Seat& seat) { seat.rank = 4; }), changed([](Seat& seat) { seat.rank = -1; }),
         changed([](Seat& seat) { seat.world = kMaxWorld + 1; }), changed([](Seat& seat) { seat.records.pop_back(); }),
-        changed([](Seat& seat) { seat.records[0].resize(kMaxRecordBytes + 1); }), changed([](Seat& seat) { seat.job = "\x1b[2J"; }),
-        changed([](Seat& seat) { seat.timeout_ns = 0; }), changed([](Seat& seat) { seat.meeting_ns = -1; })}) {
+        changed([](Seat& seat) { seat.records[0].resize(kMaxRecordBytes + 1); }),
+        changed([](Seat& seat) { seat.job = "\x1b[2J"; }), changed([](Seat& seat) { seat.timeout_ns = 0; }),
+        changed([](Seat& seat) { seat.meeting_ns = -1; })}) {
     expect_failure(decode_seat(wrong), ErrorKind::corrupt_data);
   }
 }
@@ -137,9 +138,7 @@ class Passer {
                 .clock = &kClock}),
         keys_(store_, door_name(kJob), 0, kClock),
         ticket_(keys_.add("tickets", 1).take_or_throw()) {}
-  void await_call() {
-    ASSERT_TRUE(keys_.get(fmt::format("{}/1/call", ticket_), soon()).take_or_throw().has_value());
-  }
+  void await_call() { ASSERT_TRUE(keys_.get(fmt::format("{}/1/call", ticket_), soon()).take_or_throw().has_value()); }
   void answer() {
     await_call();
     keys_.set(fmt::format("{}/1/here", ticket_), some_answer()).take_or_throw();

@@ -16,17 +16,12 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/handshake.h"
 #include "bootstrap/store/strangers.h"
 #include "os/net/poller.h"
 
 namespace qccl::bootstrap {
-
-// Where connections queue up until they are accepted; an invalid one is not used.
-struct Listeners {
-  os::Fd tcp{};
-  os::Fd local{};  // a unix socket
-};
 
 class Acceptor {
  public:
@@ -38,7 +33,8 @@ class Acceptor {
   Acceptor(os::Poller& poller, const Clock& clock) : poller_(poller), clock_(clock) {}
 
   // `own` describes this rank; its target is filled in. `secrets` outlive this; null: the job has no key.
-  Status start(Listeners listeners, const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets = nullptr);
+  Status start(Listeners listeners, const wire::Hello& own, const ConnectionPolicy& policy,
+               const PairSecrets* secrets = nullptr);
 
   // The descriptor with this index has an event. ResourceExhausted if no descriptor is left to accept with.
   Status ready(std::uint64_t index);

@@ -237,7 +237,8 @@ class FullMesh {
     std::string text = fmt::format("not all ranks are connected after {}: ", seconds_text(options_.timeout));
     if (!silent.empty()) {
       text += ranks_text(silent) + " gave their addresses but did not connect to this rank's";
-      for (const auto& address : listener_.card.addresses) text += fmt::format(" {}", os::address_text(address, listener_.card.port));
+      for (const auto& address : listener_.card.addresses)
+        text += fmt::format(" {}", os::address_text(address, listener_.card.port));
       text += "; ";
     }
     for (const auto& reason : dialler_->reasons()) text += "no connection to " + reason + "; ";
@@ -335,12 +336,9 @@ Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& optio
   auto listener = listen_for_mesh(options, clock);
   if (!listener) return named(launch.rank, launch.world, listener.error());
   KeySpace keys(*store, launch.job, launch.restart, clock);
-  const Participant self{launch.rank,
-                         launch.world,
-                         own_process_text(),
-                         encode_card(listener->card),
-                         options.location,
-                         {options.protection.key, launch.job, launch.restart}};
+  const Participant self{launch.rank,        launch.world,
+                         own_process_text(), encode_card(listener->card),
+                         options.location,   {options.protection.key, launch.job, launch.restart}};
   QCCL_ASSIGN(auto gathered, gather_cards(keys, self, {&clock, options.deadline, options.timeout}));
   Reports reports(keys, options, gathered.generation);
   auto connected = connect_full_mesh(

@@ -17,7 +17,6 @@
 #include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/connection_count.h"
-#include "bootstrap/mesh/connectors.h"
 #include "os/fd.h"
 #include "qccl/store.h"
 #include "qccl/types.h"
@@ -51,11 +50,6 @@ struct PeerSockets {
   std::uint64_t job = 0;                 // digest of name, restart, generation and a nonce; same on all
 };
 
-// Where a rank listens, and what it tells the others of that.
-struct MeshListener {
-  Listeners sockets{};
-  AddressCard card{};
-};
 // Of `options.launch` only the addresses count. Fails as choose_addresses() does.
 Result<MeshListener> listen_for_mesh(const FullMeshOptions& options, const Clock& clock);
 

@@ -48,7 +48,8 @@ Result<GatheredCards> cards_of(const Seat& seat) {
     gathered.processes.push_back(std::move(record.process));
   }
   if (std::cmp_equal(gathered.cards.size(), seat.world)) return gathered;
-  return Failure(ErrorKind::corrupt_data, "the seat that a member of the job gave does not say how to reach the others");
+  return Failure(ErrorKind::corrupt_data,
+                 "the seat that a member of the job gave does not say how to reach the others");
 }
 
 Status adopt(CommunicatorState& state, const Seat& seat) {
@@ -87,13 +88,12 @@ Result<MeshListener> listen(const Settings& settings) {
 Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings settings, MeshListener listener,
                                                 std::function<Status()> look, std::shared_ptr<bootstrap::Door> door) {
   QCCL_ASSIGN(GatheredCards cards, cards_of(seat));
-  QCCL_ASSIGN(auto context,
-              Context::create({.launch = membership_of(seat, settings),
-                               .settings = settings_of(seat, std::move(settings)),
-                               .grown = comm::GrownStart{.listener = std::move(listener),
-                                                         .cards = std::move(cards),
-                                                         .look = std::move(look),
-                                                         .door = std::move(door)}}));
+  QCCL_ASSIGN(auto context, Context::create({.launch = membership_of(seat, settings),
+                                             .settings = settings_of(seat, std::move(settings)),
+                                             .grown = comm::GrownStart{.listener = std::move(listener),
+                                                                       .cards = std::move(cards),
+                                                                       .look = std::move(look),
+                                                                       .door = std::move(door)}}));
   QCCL_ASSIGN(auto world, open_world(context));
   QCCL_TRY(adopt(*world, seat));
   return world;

@@ -52,7 +52,8 @@ class Joining {
         return bootstrap::encode_card(listener.card);
       };
       QCCL_ASSIGN(const Seat seat, newcomer.wait_for_seat(make_card));
-      auto world = meet(seat, std::move(settings), std::move(listener), [&] { return newcomer.look(); }, door);
+      auto world = meet(
+          seat, std::move(settings), std::move(listener), [&] { return newcomer.look(); }, door);
       if (newcomer.settle(world.ok())) {
         if (world && door != nullptr && through_store()) list(*door);
         return world;

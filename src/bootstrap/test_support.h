@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/expect_failure.h"
 #include "bootstrap/launcher/launch_identity.h"
+#include "bootstrap/protocol/formats.h"
 #include "os/fd.h"
 #include "qccl/store.h"
 #include "wire/frame.h"
@@ -35,6 +36,9 @@ inline wire::Hello hello_of(std::uint32_t rank, std::uint32_t target = 0) {
 }
 
 inline TimePoint soon(Nanoseconds duration = seconds(30)) { return kClock.now() + duration; }
+
+// What a newcomer answers when it is called at a door.
+inline std::string some_answer() { return encode_record({.process = "process 1 on here", .card = "card"}); }
 
 // The error that `call` throws, as a result.
 Status caught(auto&& call) {

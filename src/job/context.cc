@@ -85,18 +85,18 @@ Result<std::shared_ptr<Context>> Context::create(JobStart start) {
   QCCL_TRY(check_sites(cost_environment.sites, start.launch.world));
   std::shared_ptr<Context> context(new Context(std::move(start.launch), std::move(start.settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
-  if (start.is_start) {  // before ranks connect, so that the store in which they meet can list it
+  if (!start.grown) {  // before ranks connect, so that the store in which they meet can list it
     QCCL_ASSIGN(context->door_, open_door(context->settings_));
   }
-  QCCL_TRY(context->connect(std::move(cost_environment), std::move(start.store)));
-  if (!start.is_start) context->door_ = std::move(start.door);
+  QCCL_TRY(context->connect(std::move(cost_environment), start));
+  if (start.grown) context->door_ = std::move(start.grown->door);
   return context;
 }
 
-Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store> own_store) {
+Status Context::connect(CostEnvironment cost_environment, JobStart& start) {
   const Options& options = settings_.options;
   const TimePoint deadline = saturating_add(clock_.now(), options.init_timeout);
-  QCCL_ASSIGN(bootstrap::PeerSockets links, meet(std::move(own_store), cost_environment.line_rate(), deadline));
+  QCCL_ASSIGN(bootstrap::PeerSockets links, meet(start, cost_environment.line_rate(), deadline));
   hosts_ = links.hosts;
   const std::uint64_t job = world() == 1 ? os::random_nonce() : links.job;
   const bool shares_cores = links.machine_ranks > links.machine_cores;
@@ -125,7 +125,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
 }
 
 // The store is needed only until all ranks are connected, but for newcomers.
-Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline) {
+Result<bootstrap::PeerSockets> Context::meet(JobStart& start, double line_rate, TimePoint deadline) {
   bootstrap::FullMeshOptions mesh;
   mesh.launch = launch_;
   mesh.transport = settings_.options.transport;
@@ -144,10 +144,13 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
                       .in_cloud = bootstrap::is_in_limiting_cloud()};
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
-  const bool lists_alone = door_ != nullptr && own_store != nullptr;
+  if (auto& grown = start.grown) {
+    return bootstrap::connect_full_mesh(std::move(grown->listener), std::move(grown->cards), mesh, grown->look, clock_);
+  }
+  const bool lists_alone = door_ != nullptr && start.store != nullptr;
   if (world() == 1 && !lists_alone) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);
   QCCL_ASSIGN(auto meeting,
-              bootstrap::open_store(launch_, std::move(own_store), deadline, clock_, settings_.protection.key));
+              bootstrap::open_store(launch_, std::move(start.store), deadline, clock_, settings_.protection.key));
   mesh.location = meeting.location;
   mesh.launch.master_address = meeting.address;
   auto links = bootstrap::connect_full_mesh(world() == 1 ? nullptr : meeting.store.get(), mesh, clock_);

@@ -70,8 +70,8 @@ class Context {
 
  private:
   Context(bootstrap::LaunchIdentity launch, Settings settings);
-  Result<bootstrap::PeerSockets> meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline);
-  Status connect(CostEnvironment cost_environment, std::shared_ptr<Store> own_store);
+  Result<bootstrap::PeerSockets> meet(JobStart& start, double line_rate, TimePoint deadline);
+  Status connect(CostEnvironment cost_environment, JobStart& start);
   engine::EngineOptions engine_options() const;
 
   const os::ForkMark mark_;

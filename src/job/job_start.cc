@@ -14,6 +14,7 @@ Result<JobStart> start_of_job(const InitOptions& init) {
               bootstrap::discover_identity(init, [](const char* name) { return environment(name); }));
   settings.interface_filter = launch.interface_filter;
   settings.filter_source = launch.filter_source;
+  settings.towards = launch.master_address;
   return JobStart{std::move(launch), std::move(settings), init.store};
 }
 

@@ -20,6 +20,7 @@ struct Settings {
   std::string job{};               // its name, the same for newcomers
   std::string interface_filter{};  // as in bootstrap::LaunchIdentity
   std::string filter_source{};
+  std::string towards{};  // a host on the network of the ranks, to choose addresses by; may be empty
 };
 Result<Settings> merge_options(const InitOptions& init);
 

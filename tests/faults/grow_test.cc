@@ -136,8 +136,7 @@ TEST(Newcomer, leaves_the_door_of_a_member_that_stops_while_it_waits_there) {
       store->set("door " + std::to_string(rank.rank()), door->address());
       auto called = call_newcomer(*door);
       if (rank.rank() == 0) return rank.point("one waits");
-      called.seat(
-          {.rank = 1, .world = 2, .job = "grown", .addresses = {"::1"}, .port = 1, .timeout_ns = 1, .meeting_ns = 1});
+      called.seat({.rank = 1, .world = 2, .job = "grown", .timeout_ns = 1, .meeting_ns = 1});
       called.admit();
       store->get("seated", std::chrono::seconds(30));
       return;
@@ -145,7 +144,8 @@ TEST(Newcomer, leaves_the_door_of_a_member_that_stops_while_it_waits_there) {
     const auto doors = bootstrap::parse_doors(doors_of(*store, 2), "test").take_or_throw();
     bootstrap::Newcomer newcomer(bootstrap::fixed_doors(doors), job, nullptr, clock.now() + std::chrono::seconds(50),
                                  clock);
-    EXPECT_EQ(newcomer.wait_for_seat().take_or_throw().job, "grown");
+    const auto make_card = [](const std::string&) { return Result<std::string>("card"); };
+    EXPECT_EQ(newcomer.wait_for_seat(make_card).take_or_throw().job, "grown");
     EXPECT_TRUE(newcomer.settle(true));
     store->set("seated", "");
   });

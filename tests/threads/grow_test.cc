@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "bootstrap/door/door.h"
+#include "bootstrap/mesh/full_mesh.h"
+#include "bootstrap/protocol/formats.h"
 #include "bootstrap/protocol/key_space.h"
 #include "bootstrap/store/tcp_store.h"
 #include "os/net/socket.h"
@@ -175,26 +177,26 @@ TEST_P(Grow, without_newcomers_the_group_stays_as_it_is) {
 class Impostor {
  public:
   Impostor(const OpenJob& job, const std::string& door, std::int64_t tickets = 1)
-      : store_({.host = door.substr(0, door.find(':')),
+      : listener_(bootstrap::listen_for_mesh({.launch = {}, .transport = job.transport}, clock_).take_or_throw()),
+        store_({.host = door.substr(0, door.find(':')),
                 .port = static_cast<std::uint16_t>(std::stoi(door.substr(door.find(':') + 1))),
                 .deadline = clock_.now() + 60s,
                 .clock = &clock_}),
         keys_(store_, bootstrap::door_name(job.name), 0, clock_),
-        ticket_(keys_.add("tickets", tickets).take_or_throw()) {
-    keys_.set(std::to_string(ticket_) + "/process", "nobody").take_or_throw();
-    keys_.add("tickets", 0).take_or_throw();  // it has arrived
-  }
+        ticket_(keys_.add("tickets", tickets).take_or_throw()) {}
 
   // Returns the seat.
   std::string answer() {
     const std::string turn = std::to_string(ticket_) + "/1/";
     keys_.get(turn + "call", clock_.now() + 60s).take_or_throw();
-    keys_.set(turn + "here", "").take_or_throw();
+    const bootstrap::Record own{.process = "nobody", .card = bootstrap::encode_card(listener_.card)};
+    keys_.set(turn + "here", bootstrap::encode_record(own)).take_or_throw();
     return keys_.get(turn + "seat", clock_.now() + 60s).take_or_throw().value_or("none");
   }
 
  private:
   SteadyClock clock_;
+  const bootstrap::MeshListener listener_;
   bootstrap::TcpStore store_;
   bootstrap::KeySpace keys_;
   std::int64_t ticket_;

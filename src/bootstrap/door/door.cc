@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "base/log.h"
 #include "bootstrap/mesh/address_card.h"
@@ -28,7 +29,7 @@ Result<std::shared_ptr<Door>> Door::open(const DoorOptions& options) {
                            .interface_filter = options.interface_filter,
                            .filter_source = options.filter_source};
   QCCL_ASSIGN(const Addresses addresses, choose_addresses(any));
-  auto room = std::make_shared<WaitingRoom>(options.job, options.most_bytes);
+  auto room = std::make_shared<WaitingRoom>(options.job);
   QCCL_ASSIGN(auto server, listen(addresses.listen_on, options.port, room, {options.key, door_name(options.job), 0}));
   std::vector<std::string> texts;
   for (const std::string& address : addresses.published) texts.push_back(os::address_text(address, server->port()));
@@ -39,29 +40,30 @@ Door::Called Door::call(TimePoint deadline) {
   Called called(*this);
   room_->call();
   server_->wake();
-  called.tickets_ = room_->await_answers(deadline);
+  called.answers_ = room_->await_answers(deadline);
   return called;
 }
 
 Door::Called::~Called() {
   if (!lock_.owns_lock()) return;
-  for (const std::int64_t ticket : tickets_) door_->room_->send_back(ticket);
+  for (const auto& [ticket, record] : answers_) door_->room_->send_back(ticket);
   door_->server_->wake();
 }
 
 void Door::Called::seat(const Seat& seat) {
-  door_->room_->seat(tickets_.at(seated_), encode_seat(seat));
+  door_->room_->seat(answers_.at(seated_).ticket, encode_seat(seat));
   ++seated_;
   door_->server_->wake();
 }
 
 bool Door::Called::has_lost_one() const {
-  const auto end = tickets_.begin() + static_cast<std::ptrdiff_t>(seated_);
-  return !std::all_of(tickets_.begin(), end, [this](std::int64_t ticket) { return door_->room_->has(ticket); });
+  const auto seated = std::span(answers_).first(seated_);
+  return !std::ranges::all_of(
+      seated, [this](std::int64_t ticket) { return door_->room_->has(ticket); }, &WaitingRoom::Answer::ticket);
 }
 
 void Door::Called::admit() {
-  for (std::size_t index = 0; index < seated_; ++index) door_->room_->admit(tickets_[index]);
+  for (std::size_t index = 0; index < seated_; ++index) door_->room_->admit(answers_[index].ticket);
   door_->server_->wake();
 }
 

@@ -27,7 +27,6 @@ struct DoorOptions {
   std::string interface_filter{};
   std::string filter_source{};
   std::shared_ptr<const secure::Key> key{};
-  std::size_t most_bytes = WaitingRoom::kMostBytes;  // of its store
 };
 
 // Thread-safe. One thread at a time has called newcomers.
@@ -69,7 +68,9 @@ class Door::Called {
   Called& operator=(Called&&) = delete;
   ~Called();
 
-  std::size_t size() const { return tickets_.size(); }
+  std::size_t size() const { return answers_.size(); }
+  // How to reach the newcomer, encoded.
+  const std::string& record(std::size_t index) const { return answers_.at(index).record; }
   // Gives the next newcomer its seat.
   void seat(const Seat& seat);
   // Whether a newcomer with a seat has ended since.
@@ -83,7 +84,7 @@ class Door::Called {
 
   Door* door_;
   std::unique_lock<std::mutex> lock_;  // moved from: another object answers
-  WaitingRoom::Tickets tickets_;
+  std::vector<WaitingRoom::Answer> answers_;
   std::size_t seated_ = 0;  // the first ones
 };
 

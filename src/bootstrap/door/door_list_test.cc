@@ -94,14 +94,15 @@ TEST(Newcomer, passes_over_closed_doors_and_those_of_other_jobs_until_the_store_
   listed.list.add("127.0.0.1:" + std::to_string(os::local_port(closed).take_or_throw())).take_or_throw();
   const auto others = Door::open({.job = "other", .key = key_of("another key of mine")}).take_or_throw();
   listed.list.add(others->address()).take_or_throw();
-  auto answer = std::async(std::launch::async, [&] { return listed.newcomer.wait_for_seat(); });
+  auto answer = std::async(std::launch::async, [&] {
+    return listed.newcomer.wait_for_seat([](const std::string&) { return Result<std::string>("card"); });
+  });
   const auto door = Door::open({.job = "job", .key = kKey}).take_or_throw();
   listed.list.add(door->address()).take_or_throw();
   door->wait_for_another(soon());
   Door::Called called = door->call(soon());
   ASSERT_EQ(called.size(), 1U);
-  called.seat(
-      {.rank = 1, .world = 2, .job = "grown", .addresses = {"::1"}, .port = 1, .timeout_ns = 1, .meeting_ns = 1});
+  called.seat({.rank = 1, .world = 2, .job = "grown", .timeout_ns = 1, .meeting_ns = 1});
   EXPECT_EQ(answer.get().take_or_throw().job, "grown");
 }
 

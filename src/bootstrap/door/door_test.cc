@@ -24,16 +24,17 @@ Seat some_seat() {
   return {.rank = 2,
           .world = 4,
           .job = "job/grown/1",
-          .addresses = {"10.0.0.1", "fd00::1"},
-          .port = 40000,
           .compression = "minmax:bits=4",
           .timeout_ns = 1,
-          .meeting_ns = 2};
+          .meeting_ns = 2,
+          .records = {"a", "b", "c", "d"}};
 }
 
 std::shared_ptr<Door> open_door() { return Door::open({.job = kJob}).take_or_throw(); }
 
 std::vector<DoorAddress> addresses_of(const Door& door) { return parse_doors(door.address(), "test").take_or_throw(); }
+
+Result<std::string> make_card(const std::string& /*host*/) { return std::string("card"); }
 
 // Asks for seats in a thread of its own.
 class Waiting {
@@ -43,9 +44,10 @@ class Waiting {
     ask();
   }
   void ask() {
-    answer_ = std::async(std::launch::async, [this] { return newcomer_.wait_for_seat(); });
+    answer_ = std::async(std::launch::async, [this] { return newcomer_.wait_for_seat(make_card); });
   }
   Result<Seat> answer() { return answer_.get(); }
+  Status look() { return newcomer_.look(); }
   bool settle(bool well) { return newcomer_.settle(well); }
 
  private:
@@ -69,8 +71,7 @@ TEST(Seat, is_read_as_it_was_written) {
   EXPECT_EQ(seat.rank, 2);
   EXPECT_EQ(seat.world, 4);
   EXPECT_EQ(seat.job, some_seat().job);
-  EXPECT_EQ(seat.addresses, some_seat().addresses);
-  EXPECT_EQ(seat.port, 40000);
+  EXPECT_EQ(seat.records, some_seat().records);
   EXPECT_EQ(seat.compression, some_seat().compression);
   EXPECT_EQ(seat.timeout_ns, 1);
   EXPECT_EQ(seat.meeting_ns, 2);
@@ -89,9 +90,10 @@ TEST(Seat, from_a_stranger_is_corrupt_data) {
   };
   for (const std::string& wrong :
        {changed([](Seat& seat) { seat.rank = 4; }), changed([](Seat& seat) { seat.rank = -1; }),
-        changed([](Seat& seat) { seat.world = kMaxWorld + 1; }), changed([](Seat& seat) { seat.port = 0; }),
-        changed([](Seat& seat) { seat.addresses.clear(); }), changed([](Seat& seat) { seat.job = "\x1b[2J"; }),
-        changed([](Seat& seat) { seat.timeout_ns = 0; }), changed([](Seat& seat) { seat.meeting_ns = -1; })}) {
+        changed([](Seat& seat) { seat.world = kMaxWorld + 1; }), changed([](Seat& seat) { seat.records.pop_back(); }),
+        changed([](Seat& seat) { seat.records[0].resize(kMaxRecordBytes + 1); }),
+        changed([](Seat& seat) { seat.job = "\x1b[2J"; }), changed([](Seat& seat) { seat.timeout_ns = 0; }),
+        changed([](Seat& seat) { seat.meeting_ns = -1; })}) {
     expect_failure(decode_seat(wrong), ErrorKind::corrupt_data);
   }
 }
@@ -103,6 +105,7 @@ TEST(Door, gives_seats_in_the_order_of_arrival_and_tells_the_rest_to_wait) {
     const Door::Called called = call_one(*door);  // and gives no seat
   }
   Door::Called called = call_one(*door);
+  EXPECT_EQ(decode_record(called.record(0)).take_or_throw().card, "card");
   called.seat(some_seat());
   EXPECT_EQ(newcomer.answer().take_or_throw().rank, 2);
 }
@@ -114,6 +117,7 @@ TEST(Door, calls_those_again_whose_meeting_has_failed_and_no_members) {
     Door::Called called = call_one(*door);
     called.seat(some_seat());
     newcomer.answer().take_or_throw();
+    newcomer.look().take_or_throw();
     if (is_admitted) called.admit();
     static_cast<void>(std::optional(std::move(called)));  // its end
     EXPECT_EQ(newcomer.settle(true), is_admitted);
@@ -133,21 +137,14 @@ class Passer {
                 .deadline = soon(seconds(300)),
                 .clock = &kClock}),
         keys_(store_, door_name(kJob), 0, kClock),
-        ticket_(keys_.add("tickets", 1).take_or_throw()) {
-    keys_.set(fmt::format("{}/process", ticket_), "passer").take_or_throw();
-    keys_.add("tickets", 0).take_or_throw();  // it has arrived
+        ticket_(keys_.add("tickets", 1).take_or_throw()) {}
+  void await_call() { ASSERT_TRUE(keys_.get(fmt::format("{}/1/call", ticket_), soon()).take_or_throw().has_value()); }
+  void answer() {
+    await_call();
+    keys_.set(fmt::format("{}/1/here", ticket_), some_answer()).take_or_throw();
   }
-  void await_call(int round = 1) {
-    ASSERT_TRUE(keys_.get(fmt::format("{}/{}/call", ticket_, round), soon()).take_or_throw().has_value());
-  }
-  void answer(int round = 1) {
-    await_call(round);
-    keys_.set(fmt::format("{}/{}/here", ticket_, round), "").take_or_throw();
-  }
-  std::future<void> answering(int rounds = 1) {
-    return std::async(std::launch::async, [this, rounds] {
-      for (int round = 1; round <= rounds; ++round) answer(round);
-    });
+  std::future<void> answering() {
+    return std::async(std::launch::async, [this] { answer(); });
   }
 
  private:
@@ -194,28 +191,6 @@ TEST(Door, knows_whether_a_seated_newcomer_has_ended) {
   newcomer.reset();
   const TimePoint limit = soon();
   while (!called.has_lost_one()) ASSERT_LT(kClock.now(), limit);
-}
-
-// Each round took 500 bytes if they stayed.
-TEST(Door, rounds_without_a_seat_leave_nothing_in_its_store) {
-  const auto door = Door::open({.job = kJob, .most_bytes = 16 * 1024}).take_or_throw();
-  Passer newcomer(*door);
-  constexpr int kRounds = 1000;
-  const auto answering = newcomer.answering(kRounds);
-  for (int round = 1; round <= kRounds; ++round) {
-    ASSERT_EQ(door->call(soon()).size(), 1U) << round;
-  }
-}
-
-TEST(Door, newcomers_that_leave_take_their_keys_with_them) {
-  const auto door = Door::open({.job = kJob, .most_bytes = 16 * 1024}).take_or_throw();
-  for (int i = 0; i < 300; ++i) {
-    Passer newcomer(*door);
-    const auto answering = newcomer.answering();
-    Door::Called called = call_one(*door);
-    called.seat(some_seat());
-    if (i % 2 == 0) called.admit();
-  }
 }
 
 // A connection that speaks the protocol by itself.
@@ -266,7 +241,7 @@ TEST(Door, refuses_writes_that_no_newcomer_makes) {
        {"1/process", "7/process", "2/1/seat", "2/1/in", "2/1/call", "2/1/here", "2/gone", "tickets"}) {
     Passer honest(*door);
     Stranger forger(*door, "127.0.0.2");
-    forger.set(name);
+    forger.set(name, std::string_view(name).ends_with("/here") ? some_answer() : "");
     forger.add_tickets(0);
     EXPECT_EQ(forger.sum(), std::nullopt) << name;
   }
@@ -280,9 +255,6 @@ TEST(Door, a_crowd_with_tickets_costs_its_first_call_the_patience_and_keeps_nobo
   for (int i = 0; i < 1000; ++i) {
     crowd.push_back(std::make_unique<Stranger>(*door, "127.0.0.2"));
     crowd.back()->add_tickets(1);
-    EXPECT_EQ(crowd.back()->sum(), i + 1);
-    crowd.back()->set(fmt::format("{}/process", i + 1));
-    crowd.back()->add_tickets(0);
     EXPECT_EQ(crowd.back()->sum(), i + 1);
   }
   std::size_t left = 0;
@@ -329,12 +301,36 @@ TEST(Newcomer, waits_at_another_door_when_its_own_closes) {
   std::vector<DoorAddress> doors = addresses_of(*first);
   for (const DoorAddress& door : addresses_of(*second)) doors.push_back(door);
   Newcomer newcomer(fixed_doors(doors), kJob, nullptr, soon(), kClock);
-  auto answer = std::async(std::launch::async, [&] { return newcomer.wait_for_seat(); });
+  auto answer = std::async(std::launch::async, [&] { return newcomer.wait_for_seat(make_card); });
   first->wait_for_another(soon());
   first.reset();
   Door::Called called = call_one(*second);
   called.seat(some_seat());
   EXPECT_EQ(answer.get().take_or_throw().world, 4);
+}
+
+TEST(Newcomer, learns_that_the_members_have_ended_the_meeting_or_the_door) {
+  auto door = open_door();
+  Waiting newcomer(*door);
+  std::optional<Door::Called> called(call_one(*door));
+  called->seat(some_seat());
+  newcomer.answer().take_or_throw();
+  newcomer.look().take_or_throw();
+  called.reset();
+  const TimePoint limit = soon();
+  while (newcomer.look().ok()) ASSERT_LT(kClock.now(), limit);
+  expect_failure(newcomer.look(), ErrorKind::aborted, "the members have ended the meeting");
+  door.reset();
+  expect_failure(newcomer.look(), ErrorKind::peer_lost);
+}
+
+TEST(Newcomer, whose_card_cannot_be_made_fails) {
+  const auto door = open_door();
+  Newcomer newcomer(fixed_doors(addresses_of(*door)), kJob, nullptr, soon(), kClock);
+  const auto refuse = [](const std::string&) -> Result<std::string> {
+    return Failure(ErrorKind::invalid_argument, "no interface");
+  };
+  expect_failure(newcomer.wait_for_seat(refuse), ErrorKind::invalid_argument, "no interface");
 }
 
 TEST(Newcomer, that_the_others_met_without_knocks_anew) {
@@ -356,7 +352,7 @@ TEST(Newcomer, that_the_others_met_without_knocks_anew) {
 TEST(Newcomer, of_another_job_is_refused) {
   const auto door = open_door();
   Newcomer newcomer(fixed_doors(addresses_of(*door)), "other", nullptr, soon(milliseconds(50)), kClock);
-  expect_failure(newcomer.wait_for_seat(), ErrorKind::deadline_exceeded, "the door of a job of another name");
+  expect_failure(newcomer.wait_for_seat(make_card), ErrorKind::deadline_exceeded, "the door of a job of another name");
   EXPECT_EQ(door->call(soon()).size(), 0U);
 }
 

@@ -32,12 +32,6 @@ std::optional<DoorAddress> parse_door(std::string_view text) {
   return DoorAddress{std::string(host), *port};
 }
 
-Status knock_at(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock) {
-  const TimePoint until = std::min(deadline, saturating_add(clock.now(), kConnectLimit));
-  auto socket = os::connect_tcp_once(host, port, until, clock);
-  return socket ? Status() : Status(socket.failure());
-}
-
 }  // namespace
 
 Result<std::vector<DoorAddress>> parse_doors(std::string_view text, const std::string& source) {
@@ -69,7 +63,8 @@ Newcomer::Newcomer(DoorSource source, const std::string& job, std::shared_ptr<co
       clock_(clock) {}
 
 Status Newcomer::try_door(const DoorAddress& door) {
-  QCCL_TRY(knock_at(door.host, door.port, deadline_, clock_));
+  const TimePoint until = std::min(deadline_, saturating_add(clock_.now(), kConnectLimit));
+  QCCL_TRY(os::connect_tcp_once(door.host, door.port, until, clock_));
   store_ = std::make_unique<TcpStore>(TcpStoreOptions{.host = door.host,
                                                       .port = door.port,
                                                       .deadline = deadline_,
@@ -87,7 +82,7 @@ Status Newcomer::try_door(const DoorAddress& door) {
   }
   ticket_ = *ticket;
   round_ = 1;
-  return keys_->set(key("T/process", ticket_), own_process_text());
+  return {};
 }
 
 // Begins with the first door again. A store that does not answer has doors that are known, or starts later.
@@ -141,10 +136,11 @@ Result<std::optional<std::string>> Newcomer::await(const std::string& name) {
 }
 
 // Waits until the door's member has called and decided; nothing if it takes nobody this time.
-Result<std::optional<Seat>> Newcomer::take_turn() {
+Result<std::optional<Seat>> Newcomer::take_turn(const std::string& card) {
   QCCL_ASSIGN(const auto call, await(key("T/C/call", ticket_, round_)));
   if (!call) return out_of_time();
-  QCCL_TRY(keys_->set(key("T/C/here", ticket_, round_), ""));
+  const Record own{.process = own_process_text(), .card = card};
+  QCCL_TRY(keys_->set(key("T/C/here", ticket_, round_), encode_record(own)));
   QCCL_ASSIGN(const auto answer, await(key("T/C/seat", ticket_, round_)));
   if (!answer) return out_of_time();
   if (!answer->empty()) {
@@ -155,15 +151,22 @@ Result<std::optional<Seat>> Newcomer::take_turn() {
   return std::optional<Seat>();
 }
 
-Result<Seat> Newcomer::wait_for_seat() {
+Result<Seat> Newcomer::wait_for_seat(const MakeCard& make_card) {
   for (;;) {
     if (store_ == nullptr) QCCL_TRY(knock());
-    auto seat = take_turn();
+    QCCL_ASSIGN(const std::string card, make_card(doors_[next_].host));
+    auto seat = take_turn(card);
     if (seat && *seat) return std::move(**seat);
     if (seat) continue;
     if (clock_.now() >= deadline_) return seat.failure();
     leave_door(seat.error().message);  // the member has ended, or is no member of ours
   }
+}
+
+Status Newcomer::look() {
+  QCCL_ASSIGN(const auto answer, keys_->get(key("T/C/in", ticket_, round_), TimePoint{}));
+  const bool goes_on = !answer || !answer->empty();
+  return goes_on ? Status() : Failure(ErrorKind::aborted, "the members have ended the meeting");
 }
 
 bool Newcomer::settle(bool well) {
@@ -188,17 +191,6 @@ Failure Newcomer::out_of_time() const {
   return Failure(ErrorKind::deadline_exceeded,
                  fmt::format("no job took this process in within {}: {}", seconds_text(clock_.now() - begin_),
                              fmt::join(reasons, "; ")));
-}
-
-Result<std::string> reachable_address(const std::vector<std::string>& addresses, std::uint16_t port, TimePoint deadline,
-                                      const Clock& clock) {
-  std::string reasons;
-  for (const std::string& address : addresses) {
-    const Status reached = knock_at(address, port, deadline, clock);
-    if (reached.ok()) return address;
-    reasons += (reasons.empty() ? "" : "; ") + reached.error().message;
-  }
-  return Failure(ErrorKind::peer_lost, "can't reach the rank 0 with which the job grows: " + reasons);
 }
 
 }  // namespace qccl::bootstrap

@@ -45,9 +45,15 @@ class Newcomer {
   Newcomer(DoorSource source, const std::string& job, std::shared_ptr<const secure::Key> key, TimePoint deadline,
            const Clock& clock);
 
+  // Makes the card by which the others reach this process, which waits at the door of that host.
+  using MakeCard = std::function<Result<std::string>(const std::string& host)>;
+
   // Waits at one door after another until a member gives a seat. DeadlineExceeded says what was wrong with each door;
-  // InvalidArgument: the job has another key. After each seat, call settle().
-  Result<Seat> wait_for_seat();
+  // InvalidArgument: the job has another key. Fails as `make_card` too, which is called for each round. After each seat,
+  // call settle().
+  Result<Seat> wait_for_seat(const MakeCard& make_card);
+  // After a seat: fails once the members have given the meeting up, or the door is lost.
+  Status look();
   // Whether the members let this process in: they do if the meeting went `well` for all of them. If not, or if it did
   // not go well here, the next call of wait_for_seat() waits again.
   bool settle(bool well);
@@ -58,7 +64,7 @@ class Newcomer {
   Status try_door(const DoorAddress& door);
   void leave_door(const std::string& why);
   Result<std::optional<std::string>> await(const std::string& name);
-  Result<std::optional<Seat>> take_turn();
+  Result<std::optional<Seat>> take_turn(const std::string& card);
   Failure out_of_time() const;
 
   const DoorSource source_;
@@ -76,9 +82,5 @@ class Newcomer {
   std::int64_t ticket_ = 0;
   int round_ = 1;
 };
-
-// The first of the addresses at which something listens, tried one after the other.
-Result<std::string> reachable_address(const std::vector<std::string>& addresses, std::uint16_t port, TimePoint deadline,
-                                      const Clock& clock);
 
 }  // namespace qccl::bootstrap

@@ -18,8 +18,7 @@ constexpr std::size_t kMostNotes = 4;
 
 }  // namespace
 
-WaitingRoom::WaitingRoom(const std::string& job, std::size_t most_bytes)
-    : prefix_(wire_key(key_prefix(door_name(job), 0))), most_bytes_(most_bytes) {}
+WaitingRoom::WaitingRoom(const std::string& job) : prefix_(wire_key(key_prefix(door_name(job), 0))) {}
 
 void WaitingRoom::call() {
   const std::lock_guard lock(mutex_);
@@ -31,15 +30,15 @@ void WaitingRoom::call() {
   }
 }
 
-WaitingRoom::Tickets WaitingRoom::await_answers(TimePoint deadline) {
+std::vector<WaitingRoom::Answer> WaitingRoom::await_answers(TimePoint deadline) {
   await(deadline, [&] {
     return std::ranges::none_of(std::views::values(guests_),
                                 [](const Guest& guest) { return guest.is_awaited && guest.stage == Stage::called; });
   });
   const std::lock_guard lock(mutex_);
-  Tickets here;
+  std::vector<Answer> here;
   for (const auto& [ticket, guest] : guests_) {
-    if (guest.stage == Stage::here) here.push_back(ticket);
+    if (guest.stage == Stage::here) here.push_back({ticket, guest.record});
   }
   return here;
 }
@@ -98,13 +97,11 @@ WaitingRoom::Guest* WaitingRoom::find(std::int64_t ticket) {
 
 void WaitingRoom::note(Guest& guest, Pattern pattern, std::string value) {
   guest.notes.push_back({pattern, guest.round, std::move(value)});
-  has_notes_ = true;
 }
 
 // A note for which there is no memory waits for the next turn.
 void WaitingRoom::take_turn(StoreState& state) {
   const std::lock_guard lock(mutex_);
-  if (!has_notes_) return;
   for (auto& [ticket, guest] : guests_) {
     for (; !guest.notes.empty(); guest.notes.erase(guest.notes.begin())) {
       const Note& next = guest.notes.front();
@@ -112,7 +109,6 @@ void WaitingRoom::take_turn(StoreState& state) {
       if (!told.ok()) log(LogLevel::error, "a newcomer at the door waits in vain: " + told.error().message);
     }
   }
-  has_notes_ = false;
 }
 
 std::optional<ParsedKey> WaitingRoom::parse(std::string_view key) const {
@@ -125,7 +121,7 @@ bool WaitingRoom::is_time(Client client, const ParsedKey& key) const {
   if (key.row->when == When::without_ticket) return ticket == tickets_.end();
   if (ticket == tickets_.end() || ticket->second != key.numbers[0]) return false;
   const Guest& guest = guests_.at(ticket->second);
-  return key.row->when == When::with_ticket || (guest.stage >= Stage::called && key.numbers[1] == guest.round);
+  return guest.stage >= Stage::called && key.numbers[1] == guest.round;
 }
 
 bool WaitingRoom::may_read(Client client, std::string_view key) const {
@@ -140,18 +136,15 @@ void WaitingRoom::has_added(Client client, std::string_view /*key*/, std::int64_
   const std::lock_guard lock(mutex_);
   tickets_[client] = sum;
   guests_.emplace(sum, std::move(guest));
+  changed_.notify_all();
 }
 
 void WaitingRoom::has_set(Client client, std::string_view name, StoreState& state) {
-  const auto key = parse(name);
   const std::lock_guard lock(mutex_);
   Guest& guest = guests_.at(tickets_.at(client));
-  if (key && key->is("T/C/here")) {
-    state.erase(fmt::format("{}{}/", guest.prefix, guest.round - 1));
-    guest.stage = Stage::here;
-  } else {
-    guest.stage = Stage::waits;
-  }
+  guest.record = *state.get(std::string(name));
+  state.erase(fmt::format("{}{}/", guest.prefix, guest.round - 1));
+  guest.stage = Stage::here;
   changed_.notify_all();
 }
 

@@ -1,9 +1,9 @@
 // The newcomers at a door, each a state machine that its connection and the member drive, and the rules of the door's
 // store (protocol/keys.h).
 //
-//   enters -> waits -> called -> here -> seated -> in
-//               ^                  |        |
-//               +------------------+--------+   not this time, or the meeting failed: round C + 1
+//   waits -> called -> here -> seated -> in
+//     ^                  |        |
+//     +------------------+--------+   not this time, or the meeting failed: round C + 1
 //
 // A client that reaches the door without being a newcomer costs little and not for long. A connection takes one ticket,
 // reads only that ticket's keys, and writes them in the rounds in which it was called. A newcomer that answers the call
@@ -28,19 +28,21 @@ namespace qccl::bootstrap {
 // Thread-safe. What the member tells newcomers is in the store after the server's next turn: wake it.
 class WaitingRoom final : public KeyRules {
  public:
-  using Tickets = std::vector<std::int64_t>;  // in the order of arrival
-  // More than the keys of all newcomers that can wait take.
-  static constexpr std::size_t kMostBytes = 16 * 1024 * 1024;
+  // A newcomer that has answered.
+  struct Answer {
+    std::int64_t ticket = 0;
+    std::string record;  // encoded: how to reach it
+  };
 
-  // `most_bytes`: of the store.
-  explicit WaitingRoom(const std::string& job, std::size_t most_bytes = kMostBytes);
+  explicit WaitingRoom(const std::string& job);
 
   // ---- for the member
 
   // Calls those that wait, but not those that have not answered the call before.
   void call();
-  // Those that have answered, once all that were called now have, or have ended: at most until the deadline.
-  Tickets await_answers(TimePoint deadline);
+  // Those that have answered, in the order of arrival, once all that were called now have, or have ended: at most until
+  // the deadline.
+  std::vector<Answer> await_answers(TimePoint deadline);
   // The three that follow do nothing for a newcomer that has ended, and allocate nothing but the seat's copy.
   void seat(std::int64_t ticket, std::string seat);
   void admit(std::int64_t ticket);
@@ -53,7 +55,8 @@ class WaitingRoom final : public KeyRules {
 
   // ---- StoreRules
 
-  std::size_t most_bytes() const override { return most_bytes_; }
+  // More than the seats of all newcomers that can wait take; what newcomers write themselves is small.
+  std::size_t most_bytes() const override { return std::size_t{512} * 1024 * 1024; }
   bool may_read(Client client, std::string_view key) const override;
   void has_added(Client client, std::string_view key, std::int64_t sum) override;
   void has_set(Client client, std::string_view key, StoreState& state) override;
@@ -63,7 +66,7 @@ class WaitingRoom final : public KeyRules {
   bool may_stay(Client client) const override;
 
  private:
-  enum class Stage : std::uint8_t { enters, waits, called, here, seated, in };
+  enum class Stage : std::uint8_t { waits, called, here, seated, in };
   // What the member has written and the server has not put into the store yet.
   struct Note {
     Pattern pattern;
@@ -72,10 +75,11 @@ class WaitingRoom final : public KeyRules {
   };
   struct Guest {
     std::string prefix;  // of its keys
-    Stage stage = Stage::enters;
+    Stage stage = Stage::waits;
     int round = 1;
     bool is_awaited = false;  // the last call() has called it
     std::vector<Note> notes{};
+    std::string record{};  // its last answer
   };
 
   std::optional<ParsedKey> parse(std::string_view key) const override;
@@ -87,12 +91,10 @@ class WaitingRoom final : public KeyRules {
 
   const std::string prefix_;
   const SteadyClock clock_;
-  const std::size_t most_bytes_;
   mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable changed_;
   std::map<std::int64_t, Guest> guests_;    // by ticket
   std::map<Client, std::int64_t> tickets_;  // of connections
-  bool has_notes_ = false;
 };
 
 }  // namespace qccl::bootstrap

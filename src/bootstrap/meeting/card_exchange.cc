@@ -21,25 +21,6 @@ constexpr std::uint64_t kFirstGeneration = 1;
 // Empty: the generation was superseded, start again.
 using AttemptResult = Result<std::optional<GatheredCards>>;
 
-// For a generation that some rank has closed. The rank may still be writing the outcome.
-Result<bool> has_outcome(KeySpace& keys, std::uint64_t generation, TimePoint deadline) {
-  QCCL_ASSIGN(const auto value, keys.get(key("G/outcome", generation), deadline));
-  return value.has_value();
-}
-
-// True if this call closed the generation, and so decided its outcome.
-Result<bool> close_generation(KeySpace& keys, std::uint64_t generation, const GenerationResult& outcome,
-                              TimePoint deadline) {
-  QCCL_ASSIGN(const auto closers, keys.add(key("G/closed", generation), 1));
-  if (closers != 1) {
-    QCCL_ASSIGN(const bool decided, has_outcome(keys, generation, deadline));
-    if (decided) return false;
-  }
-  QCCL_TRY(keys.set(key("G/outcome", generation), encode_outcome(outcome)));
-  QCCL_TRY(keys.await_arrival(key("G/closed", generation)));
-  return true;
-}
-
 GenerationResult failed_generation(ErrorKind kind, const std::string& reason) {
   return {.kind = GenerationResult::Kind::failed, .error = kind, .reason = reason.substr(0, kMaxReasonBytes)};
 }
@@ -115,7 +96,13 @@ class Attempt {
   Result<bool> is_closed() {
     QCCL_ASSIGN(const auto closers, keys_.add(key("G/closed", generation_), 0));
     if (closers == 0) return false;
-    return has_outcome(keys_, generation_, within(kShortWait));
+    return has_outcome(generation_);
+  }
+
+  // For a generation that some rank has closed. The rank may still be writing the outcome.
+  Result<bool> has_outcome(std::uint64_t generation) {
+    QCCL_ASSIGN(const auto value, keys_.get(key("G/outcome", generation), within(kShortWait)));
+    return value.has_value();
   }
 
   // Should this process end, the others need not wait until their deadlines.
@@ -175,8 +162,16 @@ class Attempt {
                     process, self_.rank, self_.location));
   }
 
+  // True if this call closed the generation, and so decided its outcome.
   Result<bool> close(std::uint64_t generation, const GenerationResult& outcome) {
-    return close_generation(keys_, generation, outcome, within(kShortWait));
+    QCCL_ASSIGN(const auto closers, keys_.add(key("G/closed", generation), 1));
+    if (closers != 1) {
+      QCCL_ASSIGN(const bool decided, has_outcome(generation));
+      if (decided) return false;
+    }
+    QCCL_TRY(keys_.set(key("G/outcome", generation), encode_outcome(outcome)));
+    QCCL_TRY(keys_.await_arrival(key("G/closed", generation)));
+    return true;
   }
 
   AttemptResult finish(GenerationResult outcome) {
@@ -259,13 +254,6 @@ Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, cons
       return named(self.rank, self.world, result.error());
     }
   }
-}
-
-Status end_generation(KeySpace& keys, std::uint64_t generation, const std::string& reason) {
-  const auto outcome = failed_generation(ErrorKind::aborted, reason);
-  report_failure(keys, generation, Failure(outcome.error, reason).info());
-  auto closed = close_generation(keys, generation, outcome, TimePoint{});
-  return closed ? Status() : Status(closed.failure());
 }
 
 std::string quote_store(const std::string& text, const std::string& location) {

@@ -59,9 +59,6 @@ Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, cons
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure);
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation);
 
-// Ends the generation for all its ranks: Aborted if they wait for cards, PeerLost if they connect already.
-Status end_generation(KeySpace& keys, std::uint64_t generation, const std::string& reason);
-
 // Text that another rank left in the store, made printable, with a note of its origin.
 std::string quote_store(const std::string& text, const std::string& location);
 

@@ -87,17 +87,6 @@ TEST_F(CardExchange, a_rank_that_gives_up_ends_rank_0_before_its_own_deadline) {
   expect_failure(rank_0.get(), ErrorKind::deadline_exceeded, "rank 0 of 3: rank 1 gave up: rank 2 did not appear");
 }
 
-TEST_F(CardExchange, an_end_from_outside_reaches_every_rank_that_waits) {
-  auto rank_0 = meeting(store, {.rank = 0, .world = 3, .timeout = std::chrono::hours(1)});
-  auto rank_1 = meeting(store, {.rank = 1, .world = 3, .timeout = std::chrono::hours(1)});
-  store.await("qccl/job/0/1/card/1");
-  KeySpace keys(store, "job", 0, kClock);
-  end_generation(keys, 1, "rank 2 is lost").take_or_throw();
-  expect_failure(rank_0.get(), ErrorKind::aborted, "rank 0 of 3: rank 2 is lost");
-  expect_failure(rank_1.get(), ErrorKind::aborted, "rank 1 of 3: rank 2 is lost");
-  EXPECT_EQ(reported_failure(keys, 1).take_or_throw(), "rank 2 is lost") << "for those that connect already";
-}
-
 TEST_F(CardExchange, without_rank_0_its_absence_is_named) {
   expect_failure(meet(store, {.rank = 1, .timeout = milliseconds(50)}), ErrorKind::deadline_exceeded,
                  "rank 1 of 2: rank 0 did not appear");
@@ -259,9 +248,6 @@ TEST_F(CardExchangeAtJobStore, a_client_that_is_no_rank_ends_no_start) {
   auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
   auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
   ASSERT_TRUE(other.get("qccl/job/0/1/card/1", seconds(60)).has_value());
-  KeySpace keys(other, "job", 0, kClock);
-  report_failure(keys, 1, Failure(ErrorKind::aborted, "gotcha").info());
-  EXPECT_FALSE(end_generation(keys, 1, "gotcha").ok());
   const std::string outcome = encode_outcome({.kind = GenerationResult::Kind::failed, .reason = "gotcha"});
   for (const auto& [key, value] : Will{{"outcome", outcome}, {"closed", "1"}, {"failure", "gotcha"}}) {
     TcpStore stranger(options);
@@ -269,6 +255,7 @@ TEST_F(CardExchangeAtJobStore, a_client_that_is_no_rank_ends_no_start) {
     stranger.set("qccl/job/0/1/" + key, value);
     EXPECT_FALSE(caught([&] { stranger.add("qccl/job/0/generation", 0); }).ok()) << key;
   }
+  EXPECT_FALSE(caught([&] { TcpStore(options).add("qccl/job/0/1/closed", 1); }).ok());
   expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
   expect_meets(first.get(), kWorld);
   expect_meets(second.get(), kWorld);

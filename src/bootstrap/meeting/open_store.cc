@@ -75,8 +75,7 @@ Result<OpenStore> open_at_address(const Opening& opening, Server server) {
                           .port = launch.master_port,
                           .deadline = opening.deadline,
                           .clock = &opening.clock,
-                          .secrets = opening.secrets,
-                          .rank = launch.rank};
+                          .secrets = opening.secrets};
   OpenStore opened{.location = "at " + os::address_text(options.host, options.port), .address = options.host};
   opened.store = client_of(server.get(), std::move(options));
   opened.server = std::move(server);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/launcher/launch_identity.h"
+#include "os/fd.h"
 #include "qccl/types.h"
 #include "wire/frame.h"
 
@@ -23,6 +24,18 @@ struct AddressCard {
   std::uint32_t first_cpu = 0;           // the lowest core it may run on; differs between ranks that a launcher binds
   std::uint16_t port = 0;                // of all addresses; 0: does not listen
   std::vector<std::string> addresses{};  // numeric, the most likely to work first
+};
+
+// Where connections queue up until they are accepted; an invalid one is not used.
+struct Listeners {
+  os::Fd tcp{};
+  os::Fd local{};  // a unix socket
+};
+
+// Where a rank listens, and what it tells the others of that.
+struct MeshListener {
+  Listeners sockets{};
+  AddressCard card{};
 };
 
 std::string encode_card(const AddressCard& card);

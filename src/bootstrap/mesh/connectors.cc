@@ -35,36 +35,27 @@ std::uint64_t token_of(const DialTarget& target) { return socket_token(SocketOwn
 
 }  // namespace
 
-Result<std::uint16_t> Acceptor::listen_tcp(const std::string& address) {
-  QCCL_ASSIGN(tcp_listener_, os::listen_tcp(address, 0));
-  return os::local_port(tcp_listener_);
-}
-
-Result<std::string> Acceptor::listen_local() {
-  const std::string name = fmt::format("qccl-{:016x}{:016x}", os::random_nonce(), os::random_nonce());
-  QCCL_ASSIGN(local_listener_, os::listen_unix_abstract(name));
-  return name;
-}
-
-Status Acceptor::start(const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets) {
+Status Acceptor::start(Listeners listeners, const wire::Hello& own, const ConnectionPolicy& policy,
+                       const PairSecrets* secrets) {
+  listeners_ = std::move(listeners);
   own_ = own;
   policy_ = policy;
   secrets_ = secrets;
   next_id_ = kFirstPending;
   max_pending_ =
       static_cast<std::size_t>(std::clamp<std::uint64_t>(os::spare_files() / 4, kFewestPending, kMaxPending));
-  if (tcp_listener_.valid()) {
-    QCCL_TRY(poller_.watch(tcp_listener_.get(), socket_token(SocketOwner::acceptor, kTcpListener)));
+  if (listeners_.tcp.valid()) {
+    QCCL_TRY(poller_.watch(listeners_.tcp.get(), socket_token(SocketOwner::acceptor, kTcpListener)));
   }
-  if (local_listener_.valid()) {
-    QCCL_TRY(poller_.watch(local_listener_.get(), socket_token(SocketOwner::acceptor, kLocalListener)));
+  if (listeners_.local.valid()) {
+    QCCL_TRY(poller_.watch(listeners_.local.get(), socket_token(SocketOwner::acceptor, kLocalListener)));
   }
   return {};
 }
 
 Status Acceptor::ready(std::uint64_t index) {
-  if (index == kTcpListener) return accept_waiting(tcp_listener_, SocketKind::tcp);
-  if (index == kLocalListener) return accept_waiting(local_listener_, SocketKind::local);
+  if (index == kTcpListener) return accept_waiting(listeners_.tcp, SocketKind::tcp);
+  if (index == kLocalListener) return accept_waiting(listeners_.local, SocketKind::local);
   serve(index);
   return {};
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/handshake.h"
 #include "bootstrap/store/strangers.h"
 #include "os/net/poller.h"
@@ -31,12 +32,9 @@ class Acceptor {
   // Both must outlive this.
   Acceptor(os::Poller& poller, const Clock& clock) : poller_(poller), clock_(clock) {}
 
-  // From here on connections queue up; they are answered after start(). Returns the port.
-  Result<std::uint16_t> listen_tcp(const std::string& address);
-  // Returns the random name of the socket.
-  Result<std::string> listen_local();
   // `own` describes this rank; its target is filled in. `secrets` outlive this; null: the job has no key.
-  Status start(const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets = nullptr);
+  Status start(Listeners listeners, const wire::Hello& own, const ConnectionPolicy& policy,
+               const PairSecrets* secrets = nullptr);
 
   // The descriptor with this index has an event. ResourceExhausted if no descriptor is left to accept with.
   Status ready(std::uint64_t index);
@@ -57,8 +55,7 @@ class Acceptor {
 
   os::Poller& poller_;
   const Clock& clock_;
-  os::Fd tcp_listener_;
-  os::Fd local_listener_;
+  Listeners listeners_;
   wire::Hello own_;
   ConnectionPolicy policy_;
   const PairSecrets* secrets_ = nullptr;

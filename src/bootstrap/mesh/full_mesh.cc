@@ -120,68 +120,35 @@ class ConnectedPeers {
 // One rank's part in building the mesh.
 class FullMesh {
  public:
-  FullMesh(os::Poller poller, KeySpace& keys, const FullMeshOptions& options, const Clock& clock)
+  FullMesh(os::Poller poller, MeshListener listener, GatheredCards gathered, const FullMeshOptions& options,
+           const std::function<Status()>& look, const Clock& clock)
       : poller_(std::move(poller)),
-        keys_(keys),
+        look_(look),
         options_(options),
         clock_(clock),
         rank_(options.launch.rank),
         world_(options.launch.world),
+        listener_(std::move(listener)),
+        gathered_(std::move(gathered)),
         acceptor_(poller_, clock),
         peers_(world_, rank_, options.transport) {}
 
   Result<PeerSockets> connect() {
-    Status status = listen();
-    if (!status.ok()) return named(rank_, world_, status.error());
-    QCCL_TRY(exchange_cards());
-    status = start();
+    Status status = start();
     if (status.ok()) status = connect_all();
-    if (status.ok()) {
-      static_cast<void>(keys_.leave_will({}));  // a store that is lost at this point is no longer needed
-      peers_.take(sockets_);
-      return std::move(sockets_);
-    }
-    Failure failure = named(rank_, world_, status.error());
-    if (!is_reported_) report_failure(keys_, gathered_.generation, failure.info());
-    return failure;
+    if (!status.ok()) return named(rank_, world_, status.error());
+    peers_.take(sockets_);
+    return std::move(sockets_);
   }
 
  private:
-  Status listen() {
-    card_.transport = options_.transport;
-    card_.encrypts = options_.protection.key != nullptr && options_.protection.encrypts;
-    card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
-    card_.boot_id = os::boot_id();
-    if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
-    if (options_.transport != TransportChoice::shm) {
-      QCCL_ASSIGN(auto addresses, choose_addresses(options_.launch, options_.deadline, clock_));
-      QCCL_ASSIGN(card_.port, acceptor_.listen_tcp(addresses.listen_on));
-      card_.addresses = std::move(addresses.published);
-    }
-    if (options_.transport != TransportChoice::tcp && !card_.boot_id.empty()) {
-      QCCL_ASSIGN(card_.unix_name, acceptor_.listen_local());
-    }
-    return {};
-  }
-
-  Status exchange_cards() {
-    const Participant self{rank_,
-                           world_,
-                           own_process_text(),
-                           encode_card(card_),
-                           options_.location,
-                           {options_.protection.key, options_.launch.job, options_.launch.restart}};
-    QCCL_ASSIGN(gathered_, gather_cards(keys_, self, {&clock_, options_.deadline, options_.timeout}));
-    return {};
-  }
-
   // Checks all cards and dials the lower ranks.
   Status start() {
     std::vector<AddressCard> cards;
     for (int rank = 0; rank < world_; ++rank) {
       auto card = decode_card(gathered_.cards[slot(rank)]);
       if (!card) return Failure(card.error().kind, fmt::format("rank {}: {}", rank, card.error().message));
-      if (rank != rank_) QCCL_TRY(check_card(card_, rank, *card));
+      if (rank != rank_) QCCL_TRY(check_card(listener_.card, rank, *card));
       cards.push_back(std::move(*card));
     }
     describe_hosts(cards, rank_, sockets_);
@@ -193,12 +160,12 @@ class FullMesh {
         .rank = static_cast<std::uint32_t>(rank_), .world = static_cast<std::uint32_t>(world_), .job = sockets_.job};
     ConnectionPolicy policy = options_.connections;
     policy.remote_peers = world_ - sockets_.local_ranks;
-    QCCL_TRY(acceptor_.start(own, policy, &*secrets_));
+    QCCL_TRY(acceptor_.start(std::move(listener_.sockets), own, policy, &*secrets_));
     dialler_.emplace(poller_, clock_, own, policy, &*secrets_);
     for (int rank = 0; rank < rank_; ++rank) {
       const AddressCard& card = cards[slot(rank)];
       dialler_->add({.rank = rank,
-                     .unix_name = same_host(card_, card) ? card.unix_name : "",
+                     .unix_name = same_host(listener_.card, card) ? card.unix_name : "",
                      .local_only = options_.transport == TransportChoice::shm,
                      .addresses = card.addresses,
                      .port = card.port});
@@ -241,8 +208,7 @@ class FullMesh {
       poller_.forget(socket.get());
       return {};
     }
-    if (next_look_ != kForever) next_look_ = clock_.now();
-    QCCL_TRY(look_for_failures());
+    QCCL_TRY(look_());
     return failure_about(
         ErrorKind::peer_lost, rank,
         fmt::format("rank {} ({}) ended while ranks were still connecting", rank, sockets_.processes[slot(rank)]));
@@ -258,18 +224,11 @@ class FullMesh {
     return {};
   }
 
-  // Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed; one
-  // that says `aborted` wants the start to end.
   Status look_for_failures() {
     if (clock_.now() < next_look_) return {};
     look_again_after_ = std::min(2 * look_again_after_, kMostBetweenLooks);
     next_look_ = saturating_add(clock_.now(), look_again_after_);
-    auto reported = reported_failure(keys_, gathered_.generation);
-    if (!reported && reported.error().kind == ErrorKind::aborted) return reported.failure();
-    if (!reported) next_look_ = kForever;
-    if (!reported || !*reported) return {};
-    is_reported_ = true;
-    return Failure(ErrorKind::peer_lost, "the job can't start: " + quote_store(**reported, options_.location));
+    return look_();
   }
 
   Failure out_of_time(const std::vector<int>& missing) {
@@ -278,7 +237,8 @@ class FullMesh {
     std::string text = fmt::format("not all ranks are connected after {}: ", seconds_text(options_.timeout));
     if (!silent.empty()) {
       text += ranks_text(silent) + " gave their addresses but did not connect to this rank's";
-      for (const auto& address : card_.addresses) text += fmt::format(" {}", os::address_text(address, card_.port));
+      for (const auto& address : listener_.card.addresses)
+        text += fmt::format(" {}", os::address_text(address, listener_.card.port));
       text += "; ";
     }
     for (const auto& reason : dialler_->reasons()) text += "no connection to " + reason + "; ";
@@ -287,27 +247,85 @@ class FullMesh {
   }
 
   os::Poller poller_;
-  KeySpace& keys_;
+  const std::function<Status()>& look_;
   const FullMeshOptions& options_;
   const Clock& clock_;
   const int rank_;
   const int world_;
+  MeshListener listener_;
+  const GatheredCards gathered_;
   std::optional<PairSecrets> secrets_;
   Acceptor acceptor_;
   std::optional<Dialler> dialler_;
-  AddressCard card_;
-  GatheredCards gathered_;
   ConnectedPeers peers_;
   PeerSockets sockets_;
   TimePoint next_look_{};
   Nanoseconds look_again_after_ = kFirstLook;
-  bool is_reported_ = false;  // this rank's failure is in the store already
+};
+
+// What other ranks of a start say in the store.
+class Reports {
+ public:
+  Reports(KeySpace& keys, const FullMeshOptions& options, std::uint64_t generation)
+      : keys_(keys), location_(options.location), generation_(generation) {}
+
+  // Another rank's reason for giving up. A store that fails at this point is no longer needed; one that says `aborted`
+  // wants the start to end.
+  Status look() {
+    if (is_lost_) return {};
+    auto reported = reported_failure(keys_, generation_);
+    if (!reported && reported.error().kind == ErrorKind::aborted) return reported.failure();
+    is_lost_ = !reported;
+    if (!reported || !*reported) return {};
+    is_reported_ = true;
+    return Failure(ErrorKind::peer_lost, "the job can't start: " + quote_store(**reported, location_));
+  }
+
+  void end(const Result<PeerSockets>& connected) {
+    if (connected) static_cast<void>(keys_.leave_will({}));  // a store that is lost at this point is no longer needed
+    if (!connected && !is_reported_) report_failure(keys_, generation_, connected.error());
+  }
+
+ private:
+  KeySpace& keys_;
+  const std::string& location_;
+  const std::uint64_t generation_;
+  bool is_lost_ = false;      // the store
+  bool is_reported_ = false;  // a failure is in the store already
 };
 
 }  // namespace
 
+Result<MeshListener> listen_for_mesh(const FullMeshOptions& options, const Clock& clock) {
+  MeshListener listener;
+  AddressCard& card = listener.card;
+  card.transport = options.transport;
+  card.encrypts = options.protection.key != nullptr && options.protection.encrypts;
+  card.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
+  card.boot_id = os::boot_id();
+  if (!card.boot_id.empty()) card.boot_id += os::network_namespace() + options.host_suffix;
+  if (options.transport != TransportChoice::shm) {
+    QCCL_ASSIGN(auto addresses, choose_addresses(options.launch, options.deadline, clock));
+    QCCL_ASSIGN(listener.sockets.tcp, os::listen_tcp(addresses.listen_on, 0));
+    QCCL_ASSIGN(card.port, os::local_port(listener.sockets.tcp));
+    card.addresses = std::move(addresses.published);
+  }
+  if (options.transport != TransportChoice::tcp && !card.boot_id.empty()) {
+    card.unix_name = fmt::format("qccl-{:016x}{:016x}", os::random_nonce(), os::random_nonce());
+    QCCL_ASSIGN(listener.sockets.local, os::listen_unix_abstract(card.unix_name));
+  }
+  return listener;
+}
+
+Result<PeerSockets> connect_full_mesh(MeshListener listener, GatheredCards gathered, const FullMeshOptions& options,
+                                      const std::function<Status()>& look, const Clock& clock) {
+  QCCL_ASSIGN(auto poller, os::Poller::create());
+  return FullMesh(std::move(poller), std::move(listener), std::move(gathered), options, look, clock).connect();
+}
+
 Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& options, const Clock& clock) {
-  if (options.launch.world == 1) {
+  const LaunchIdentity& launch = options.launch;
+  if (launch.world == 1) {
     PeerSockets alone{.on_this_host = {true}, .hosts = {0}, .processes = {own_process_text()}};
     alone.tcp.resize(1);
     alone.local.resize(1);
@@ -315,9 +333,18 @@ Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& optio
     return alone;
   }
   QCCL_CHECK(store != nullptr);
-  QCCL_ASSIGN(auto poller, os::Poller::create());
-  KeySpace keys(*store, options.launch.job, options.launch.restart, clock);
-  return FullMesh(std::move(poller), keys, options, clock).connect();
+  auto listener = listen_for_mesh(options, clock);
+  if (!listener) return named(launch.rank, launch.world, listener.error());
+  KeySpace keys(*store, launch.job, launch.restart, clock);
+  const Participant self{launch.rank,        launch.world,
+                         own_process_text(), encode_card(listener->card),
+                         options.location,   {options.protection.key, launch.job, launch.restart}};
+  QCCL_ASSIGN(auto gathered, gather_cards(keys, self, {&clock, options.deadline, options.timeout}));
+  Reports reports(keys, options, gathered.generation);
+  auto connected = connect_full_mesh(
+      std::move(*listener), std::move(gathered), options, [&] { return reports.look(); }, clock);
+  reports.end(connected);
+  return connected;
 }
 
 }  // namespace qccl::bootstrap

@@ -1,17 +1,21 @@
 // Connects every rank of a job with every other rank, at start-up.
 //
-// Each rank listens on TCP and on an abstract unix socket, publishes both in the store (meeting/card_exchange.h), then
-// dials all lower ranks and accepts all higher ones (handshake.h). Two ranks of a host get a unix socket, over which
-// they set up shared memory, and a TCP connection beside it in case that fails.
+// Each rank listens on TCP and on an abstract unix socket, gives the others a card that names both, then dials all lower
+// ranks and accepts all higher ones (handshake.h). Two ranks of a host get a unix socket, over which they set up shared
+// memory, and a TCP connection beside it in case that fails. Ranks exchange their cards through a store
+// (meeting/card_exchange.h), or as their job grows through the group that grows and its doors.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/launcher/launch_identity.h"
+#include "bootstrap/meeting/card_exchange.h"
+#include "bootstrap/mesh/address_card.h"
 #include "bootstrap/mesh/connection_count.h"
 #include "os/fd.h"
 #include "qccl/store.h"
@@ -46,9 +50,17 @@ struct PeerSockets {
   std::uint64_t job = 0;                 // digest of name, restart, generation and a nonce; same on all
 };
 
-// Blocks in this thread until all ranks are connected. Listens to nothing afterwards. The store (null in a world of 1)
-// is not needed any more once all ranks have returned. DeadlineExceeded names the ranks that did not arrive or could
-// not be reached; PeerLost names one that ended meanwhile; Misuse, InvalidArgument, Unsupported: settings that differ.
+// Of `options.launch` only the addresses count. Fails as choose_addresses() does.
+Result<MeshListener> listen_for_mesh(const FullMeshOptions& options, const Clock& clock);
+
+// Blocks in this thread until all ranks are connected. Listens to nothing afterwards. `look` is called now and then; its
+// failure ends the attempt. DeadlineExceeded names the ranks that could not be reached; PeerLost names one that ended
+// meanwhile; Misuse, InvalidArgument, Unsupported: settings that differ.
+Result<PeerSockets> connect_full_mesh(MeshListener listener, GatheredCards gathered, const FullMeshOptions& options,
+                                      const std::function<Status()>& look, const Clock& clock);
+
+// All of it, with cards exchanged through the store (null in a world of 1), which is not needed any more once all ranks
+// have returned. Fails as gather_cards() too.
 Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& options, const Clock& clock);
 
 }  // namespace qccl::bootstrap

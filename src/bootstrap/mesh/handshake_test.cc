@@ -29,9 +29,13 @@ class HandshakeTest : public testing::Test {
 
   void SetUp() override {
     allow_many_descriptors();
-    port = acceptor.listen_tcp("127.0.0.1").take_or_throw();
-    name = acceptor.listen_local().take_or_throw();
-    acceptor.start(hello_of(1), {}).take_or_throw();
+    start();
+  }
+
+  void start() {
+    Listeners listeners{os::listen_tcp("127.0.0.1", 0).take_or_throw(), os::listen_unix_abstract(name).take_or_throw()};
+    port = os::local_port(listeners.tcp).take_or_throw();
+    acceptor.start(std::move(listeners), hello_of(1), {}).take_or_throw();
   }
 
   DialTarget target() const { return {.rank = 1, .unix_name = name, .addresses = {"127.0.0.1"}, .port = port}; }
@@ -72,7 +76,7 @@ class HandshakeTest : public testing::Test {
   Acceptor acceptor{poller, time};
   Dialler dialler;
   std::uint16_t port = 0;
-  std::string name;
+  const std::string name = "qccl-handshake-test-" + std::to_string(os::process_id());
   std::vector<PeerSocket> accepted, dialled;
 };
 
@@ -197,7 +201,8 @@ TEST_F(HandshakeTest, strangers_leave_a_rank_most_of_its_descriptors) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit few{os::open_file_count() + 80, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  acceptor.start(hello_of(1), {}).take_or_throw();
+  acceptor.start({}, hello_of(1), {}).take_or_throw();  // ends the first listeners
+  start();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   std::vector<os::Fd> crowd;
   for (int i = 0; i < 30; ++i) crowd.push_back(stranger());

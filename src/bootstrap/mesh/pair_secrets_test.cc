@@ -71,8 +71,9 @@ class Keyed : public testing::Test {
  protected:
   void SetUp() override {
     allow_many_descriptors();
-    port = acceptor.listen_tcp("127.0.0.1").take_or_throw();
-    acceptor.start(hello_of(1), {}, &secrets).take_or_throw();
+    Listeners listeners{.tcp = os::listen_tcp("127.0.0.1", 0).take_or_throw()};
+    port = os::local_port(listeners.tcp).take_or_throw();
+    acceptor.start(std::move(listeners), hello_of(1), {}, &secrets).take_or_throw();
   }
 
   void turn(Dialler* dialler = nullptr) {

@@ -1,6 +1,6 @@
 #include "bootstrap/protocol/formats.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/fields.h"
 #include "base/text.h"
@@ -10,14 +10,12 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr std::size_t kRecordOverhead = 4 + 8 + 3 * 8;  // world, token, three lengths
-constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxProcessBytes + kMaxCardBytes + kMaxSealBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
 constexpr std::size_t kMaxRecords = 4096;  // larger than any world; the cost of larger worlds is tested
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
               "all ranks' records fit in one value of the store");
 
-constexpr std::uint32_t kSeatVersion = 1;
+constexpr std::uint32_t kSeatVersion = 2;
 constexpr std::size_t kMaxJobBytes = 512;
 constexpr std::size_t kMaxCompressionBytes = 1024;
 
@@ -49,17 +47,16 @@ void visit_seat(auto& fields, auto& version, auto& seat) {
   fields.integer(seat.rank);
   fields.integer(seat.world);
   fields.string(seat.job, kMaxJobBytes);
-  fields.strings(seat.addresses, kMaxCardAddresses, kMaxAddressBytes);
-  fields.integer(seat.port);
   fields.string(seat.compression, kMaxCompressionBytes);
   fields.integer(seat.timeout_ns);
   fields.integer(seat.meeting_ns);
+  fields.strings(seat.records, kMaxRecords, kMaxRecordBytes);
 }
 
 bool is_sound(const Seat& seat) {
   const auto prints = [](const std::string& text) { return printable(text) == text; };
-  return seat.rank >= 0 && seat.rank < seat.world && seat.world <= kMaxWorld && seat.port != 0 &&
-         !seat.addresses.empty() && std::ranges::all_of(seat.addresses, prints) && prints(seat.job) &&
+  const bool has_all = seat.records.empty() || std::cmp_equal(seat.records.size(), seat.world);
+  return seat.rank >= 0 && seat.rank < seat.world && seat.world <= kMaxWorld && has_all && prints(seat.job) &&
          prints(seat.compression) && seat.timeout_ns > 0 && seat.meeting_ns > 0;
 }
 

@@ -32,11 +32,10 @@ bool KeyRules::may_leave(std::string_view name, std::string_view value) const {
   return key && key->row->writer == Writer::rank && may_be_set(key->row->format, value);
 }
 
-JobRules::JobRules(const std::string& job, std::uint32_t restart, int world, Enders enders)
+JobRules::JobRules(const std::string& job, std::uint32_t restart, int world)
     : prefix_(wire_key(key_prefix(job, restart))),
       list_prefix_(wire_key(key_prefix(door_name(job), 0))),
-      world_(world),
-      enders_(enders) {}
+      world_(world) {}
 
 std::size_t JobRules::most_bytes() const { return StoreState::kMaxBytes; }
 
@@ -47,7 +46,7 @@ std::optional<ParsedKey> JobRules::parse(std::string_view name) const {
 }
 
 bool JobRules::is_time(Client client, const ParsedKey& key) const {
-  if (key.row->when == When::any_time || enders_ == Enders::everyone) return true;
+  if (key.row->when == When::any_time) return true;
   const auto found = places_.find(client);
   return found != places_.end() && (found->second & bit_of(key.numbers[0])) != 0;
 }

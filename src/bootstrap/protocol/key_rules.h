@@ -29,10 +29,7 @@ class KeyRules : public StoreRules {
 // others.
 class JobRules final : public KeyRules {
  public:
-  // everyone: for a job whose name is a secret of its ranks.
-  enum class Enders : std::uint8_t { ranks, everyone };
-
-  JobRules(const std::string& job, std::uint32_t restart, int world, Enders enders = Enders::ranks);
+  JobRules(const std::string& job, std::uint32_t restart, int world);
 
   std::size_t expected_clients() const override { return static_cast<std::size_t>(world_); }
   std::size_t most_bytes() const override;
@@ -47,7 +44,6 @@ class JobRules final : public KeyRules {
   const std::string prefix_;
   const std::string list_prefix_;
   const int world_;
-  const Enders enders_;
   std::map<Client, std::uint32_t> places_;  // the generations in which the client has a place, a bit each
 };
 

@@ -35,7 +35,7 @@ enum class Format : std::uint8_t { count, closers, process, record, outcome, rea
 
 // with_place: the client's card is the one that the store keeps for its rank in G.
 // called: the newcomer with ticket T was called, and C is the newest call.
-enum class When : std::uint8_t { any_time, with_place, without_ticket, with_ticket, called };
+enum class When : std::uint8_t { any_time, with_place, without_ticket, called };
 
 struct KeyRow {
   Place place;
@@ -61,14 +61,14 @@ inline constexpr KeyRow kKeys[] = {
      "processes that the server refused for their key"},
     {Place::list, "doors", Writer::rank, Format::count, When::any_time, "the newest entry, from 1"},
     {Place::list, "door/N", Writer::rank, Format::record, When::any_time, "an open member; its door is the card"},
-    {Place::door, "tickets", Writer::newcomer, Format::count, When::without_ticket, "the newest ticket, from 1"},
-    {Place::door, "T/process", Writer::newcomer, Format::process, When::with_ticket, "the newcomer waits"},
+    {Place::door, "tickets", Writer::newcomer, Format::count, When::without_ticket,
+     "the newest ticket, from 1; its newcomer waits"},
     {Place::door, "T/C/call", Writer::server, Format::nothing, When::any_time, "answer at once"},
-    {Place::door, "T/C/here", Writer::newcomer, Format::nothing, When::called, "the answer"},
+    {Place::door, "T/C/here", Writer::newcomer, Format::record, When::called, "the answer: how to reach the newcomer"},
     {Place::door, "T/C/seat", Writer::server, Format::seat, When::any_time,
-     "the newcomer's seat; empty: not this time, wait for call C + 1"},
+     "the newcomer's seat, and how to reach all ranks; empty: not this time, wait for call C + 1"},
     {Place::door, "T/C/in", Writer::server, Format::choice, When::any_time,
-     "1: the meeting went well; empty: it failed, wait for call C + 1"},
+     "1: all have met; empty: the meeting has failed, wait for call C + 1"},
 };
 
 // A pattern of the table: another one does not compile.

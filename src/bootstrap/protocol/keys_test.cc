@@ -43,8 +43,7 @@ const char* const kFormats[] = {"a count",          "a count, 1 at a time, or `1
                                 "a failed outcome", "text, 4096 bytes",
                                 "a seat",           "`1` or nothing",
                                 "nothing"};
-const char* const kTimes[] = {"at any time", "with a place in G", "without a ticket", "with ticket T",
-                              "in call C of ticket T"};
+const char* const kTimes[] = {"at any time", "with a place in G", "without a ticket", "in call C of ticket T"};
 
 template <class Names, class Value>
 const char* name_in(const Names& names, Value value) {

@@ -1,7 +1,7 @@
 // What a rank and the store that rank 0 serves prove to each other if the job has a key.
 //
-// The rank is TLS's client, with the identity "qccl store JOB RANK" (JOB: a digest of name and restart, 16 hexadecimal
-// digits). The secret is derived from key, name, restart and rank.
+// The rank is TLS's client, with the identity "qccl store JOB" (JOB: a digest of name and restart, 16 hexadecimal
+// digits). The secret is derived from key, name and restart.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class StoreSecrets {
       : key_(std::move(key)), job_(job + "/" + std::to_string(restart)) {}
 
   bool has_key() const { return key_ != nullptr; }
-  secure::Credentials credentials(int rank) const;
+  secure::Credentials credentials() const;
   // For the server. Misuse if it is no identity of this job.
   Result<secure::Secret> find(std::string_view identity) const;
 

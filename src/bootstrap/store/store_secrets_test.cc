@@ -23,13 +23,12 @@ StoreSecrets secrets_of(std::string key = "sixteen bytes, or more", const std::s
   return {std::make_shared<secure::Key>(secure::key_of(std::move(key))), job, 0};
 }
 
-TEST(StoreSecrets, are_found_for_the_ranks_of_the_job_only) {
+TEST(StoreSecrets, are_found_for_the_job_only) {
   const StoreSecrets own = secrets_of();
-  const auto credentials = own.credentials(7);
+  const auto credentials = own.credentials();
   EXPECT_TRUE(secure::equal(own.find(credentials.identity).take_or_throw().bytes(), credentials.secret.bytes()));
-  EXPECT_FALSE(secure::equal(own.credentials(8).secret.bytes(), credentials.secret.bytes()));
   for (const std::string& identity :
-       {secrets_of("sixteen bytes, or more", "other").credentials(7).identity, std::string(), std::string("qccl store"),
+       {secrets_of("sixteen bytes, or more", "other").credentials().identity, std::string(), std::string("qccl store"),
         credentials.identity + "0000", credentials.identity + " "}) {
     expect_failure(own.find(identity), ErrorKind::misuse, "belongs to another job");
   }
@@ -43,8 +42,7 @@ struct KeyedStore : testing::Test {
                      .port = port == 0 ? server->port() : port,
                      .deadline = soon(),
                      .clock = &kClock,
-                     .secrets = std::move(secrets),
-                     .rank = 3});
+                     .secrets = std::move(secrets)});
   }
 };
 

@@ -60,7 +60,7 @@ Failure keys_differ(const TcpStoreOptions& options, const std::string& what) {
 // TLS's handshake, if the store has a key.
 Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, TimePoint deadline) {
   if (!options.secrets.has_key() || !options.socket.empty()) return {};
-  QCCL_ASSIGN(auto tls, secure::Tls::client(stream.get(), options.secrets.credentials(options.rank)));
+  QCCL_ASSIGN(auto tls, secure::Tls::client(stream.get(), options.secrets.credentials()));
   stream.set_tls(std::move(tls));
   const Status done = stream.shake_hands(deadline, *options.clock);
   if (done.ok()) return {};

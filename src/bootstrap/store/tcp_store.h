@@ -30,7 +30,6 @@ struct TcpStoreOptions {
   const Clock* clock = nullptr;   // outlives the client
   std::string socket = {};        // not empty: an abstract unix socket of this host and user, instead of host and port
   StoreSecrets secrets = {};      // with a key: the store has it too, unless it is at a unix socket
-  int rank = 0;                   // of this process, for the key
   TimePoint connect_by = kForever;                // for its first connection alone
   bool retries = true;                            // a connection that is refused or lost before the store has answered
   Nanoseconds answer_limit = Nanoseconds::max();  // a store that takes longer to answer is lost

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -17,7 +16,6 @@
 
 #include "base/fields.h"
 #include "bootstrap/door/door.h"
-#include "group/growth/meeting_watch.h"
 #include "os/process.h"
 
 namespace qccl::internal {
@@ -33,6 +31,9 @@ constexpr Nanoseconds kLookForDoorEvery = std::chrono::milliseconds(100);
 constexpr int kMostMeetings = 3;
 constexpr Nanoseconds kShortestMeeting = std::chrono::seconds(1);
 constexpr Nanoseconds kLongestMeeting = std::chrono::seconds(60);
+// A string field.
+constexpr std::size_t kRecordPart = sizeof(std::uint64_t) + bootstrap::kMaxRecordBytes;
+constexpr std::size_t kTermsPart = sizeof(std::uint64_t) + Seat::kMaxBytes;
 
 // What each member tells the others.
 struct Report {
@@ -64,8 +65,9 @@ class Growth {
     for (int meetings = 1;; ++meetings) {
       std::optional<Door::Called> called = gather();
       if (taken_ == 0) return state_;
-      auto world = with_memory([&] { return meet_with(called); });
-      if (all_have_met(world.ok())) {
+      const auto meeting = open_meeting();
+      auto world = caught([&] { return meet_in(meeting, called); });
+      if (all_have_met(meeting, world.ok() ? nullptr : &world.error())) {
         if (called) called->admit();
         return *world;
       }
@@ -124,31 +126,86 @@ class Growth {
     throw error(ErrorKind::deadline_exceeded, fmt::format("{} of {} newcomers have come in time", taken, at_least_));
   }
 
-  Result<std::shared_ptr<CommunicatorState>> meet_with(std::optional<Door::Called>& called) {
-    std::optional<MeetingPlace> place;
-    Seat seat = announce(place);
+  // A group of the members for one meeting. It fails on all of them once a member is lost or gives up.
+  std::shared_ptr<CommunicatorState> open_meeting() const {
+    std::shared_ptr<CommunicatorState> meeting;
+    collective([&] { meeting = state_->dup(); });
+    meeting->with_builder([](comm::CallBuilder& builder) { builder.set_timeout(2 * kLongestMeeting); });
+    return meeting;
+  }
+
+  Result<std::shared_ptr<CommunicatorState>> meet_in(const std::shared_ptr<CommunicatorState>& meeting,
+                                                     std::optional<Door::Called>& called) {
+    Communicator members(meeting);
+    QCCL_ASSIGN(bootstrap::MeshListener listener, listen(context_->settings()));
+    QCCL_ASSIGN(Seat seat, exchange_records(members, listener.card, called));
     for (std::size_t index = 0; index < own_; ++index) {
       seat.rank = first_ + static_cast<int>(index);
       called->seat(seat);
     }
     seat.rank = group_.rank();
-    const MeetingWatch watch(seat, context_->settings(), [this, &called] { return find_lost(called); });
-    return meet(seat, context_->settings(), door_, place ? &*place : nullptr);
+    const auto look = [this, failure = members.when_failed(), &called]() -> Status {
+      if (const auto failed = failure.error()) return Failure(*failed);
+      if (!called || !called->has_lost_one()) return {};
+      return Failure(ErrorKind::peer_lost, fmt::format("a newcomer at the door of rank {} is lost", group_.rank()));
+    };
+    return meet(seat, context_->settings(), std::move(listener), look, door_);
   }
 
-  // Looks for lost members, and for lost newcomers at this rank's door.
-  std::optional<std::string> find_lost(const std::optional<Door::Called>& called) const {
-    const std::vector<LostRank> members = group_.failed();
-    if (!members.empty()) return fmt::format("rank {} of the group that grows is lost", members.front().rank);
-    if (!called || !called->has_lost_one()) return std::nullopt;
-    return fmt::format("a newcomer at the door of rank {} is lost", group_.rank());
+  // Each part is written by one member and zero on the others, so that the sum has all: the records of all ranks of the
+  // grown job, and rank 0's terms, a seat without records.
+  Result<Seat> exchange_records(Communicator& members, const bootstrap::AddressCard& card,
+                                const std::optional<Door::Called>& called) const {
+    const std::size_t world = static_cast<std::size_t>(group_.size()) + taken_;
+    std::string parts(world * kRecordPart + kTermsPart, '\0');
+    const auto write = [&parts](std::size_t part, const std::string& text) {
+      FieldWriter writer;
+      writer.string(text, text.size());
+      std::ranges::copy(writer.take(), parts.begin() + static_cast<std::ptrdiff_t>(part * kRecordPart));
+    };
+    const auto read = [&parts](std::size_t part, std::size_t limit) {
+      std::string text;
+      FieldReader(std::string_view(parts).substr(part * kRecordPart)).string(text, limit);
+      return text;
+    };
+    const bootstrap::Record own{.process = bootstrap::own_process_text(), .card = bootstrap::encode_card(card)};
+    write(static_cast<std::size_t>(group_.rank()), bootstrap::encode_record(own));
+    for (std::size_t index = 0; index < own_; ++index) {
+      write(static_cast<std::size_t>(first_) + index, called->record(index));
+    }
+    if (group_.rank() == 0) {
+      QCCL_ASSIGN(const std::string terms, own_terms());
+      write(world, terms);
+    }
+    collective([&] { members.all_reduce(parts.data(), parts.data(), parts.size(), DataType::uint8); });
+    QCCL_ASSIGN(Seat seat, bootstrap::decode_seat(read(world, Seat::kMaxBytes)));
+    for (std::size_t rank = 0; rank < world; ++rank) seat.records.push_back(read(rank, bootstrap::kMaxRecordBytes));
+    return seat;
   }
 
-  // What fails here for lack of memory must not keep this rank from the collective that follows on all members.
+  // For rank 0.
+  Result<std::string> own_terms() const {
+    const auto [compression, timeout] = state_->with_builder(
+        [](const comm::CallBuilder& builder) { return std::pair(builder.compression(), builder.timeout()); });
+    // A newcomer that vanishes with its seat leaves time for another meeting.
+    const Nanoseconds meeting = std::clamp<Nanoseconds>((deadline_ - now()) / 2, kShortestMeeting, kLongestMeeting);
+    const Seat seat{.world = group_.size() + static_cast<int>(taken_),
+                    .job = fmt::format("{}/grown/{:016x}", context_->settings().job, os::random_nonce()),
+                    .compression = compression.to_string(),
+                    .timeout_ns = timeout.count(),
+                    .meeting_ns = meeting.count()};
+    std::string terms = bootstrap::encode_seat(seat);
+    if (terms.size() <= Seat::kMaxBytes) return terms;
+    return Failure(ErrorKind::invalid_argument, "grow: the job's name is too long");
+  }
+
+  // What this rank alone fails in must not keep it from the collectives that follow on all members.
   template <class Call>
-  static std::invoke_result_t<Call> with_memory(const Call& call) {
+  static std::invoke_result_t<Call> caught(const Call& call) {
     try {
       return call();
+    } catch (const Error& error) {
+      return Failure(error.info());
     } catch (const std::bad_alloc&) {
       return Failure(ErrorKind::resource_exhausted, "no memory");
     } catch (const std::system_error& error) {
@@ -166,54 +223,23 @@ class Growth {
     }
   }
 
-  // Rank 0 opens the place and tells the others.
-  Seat announce(std::optional<MeetingPlace>& place) {
-    std::array<char, sizeof(std::uint64_t) + Seat::kMaxBytes> bytes{};  // a string field
-    std::optional<Failure> failure;
-    if (group_.rank() == 0) {
-      auto opened = with_memory([&] { return open_place(place); });
-      if (opened) std::ranges::copy(*opened, bytes.begin());
-      if (!opened) failure = opened.failure();
+  // The same on all members that return. Those that have met agree on who of them lives. A member that has not met ends
+  // the meeting and takes no part, as one that is lost. `failure`: this rank's; null if it has met.
+  bool all_have_met(const std::shared_ptr<CommunicatorState>& meeting, const ErrorInfo* failure) const {
+    const auto await_others = [&] {
+      collective([&] { Communicator(meeting).barrier(); });
+      return Status();
+    };
+    const auto give_up = [&] {
+      meeting->abort(failure == nullptr ? "a member has no memory" : failure->message);
+      return Status();
+    };
+    if (failure != nullptr || !caught(await_others).ok()) {
+      static_cast<void>(caught(give_up));
+      return false;
     }
-    collective([&] { group_.broadcast(bytes.data(), bytes.size(), DataType::uint8); });
-    if (failure) throw Error(std::move(failure->info()));
-    std::string seat;
-    FieldReader(std::string_view(bytes.data(), bytes.size())).string(seat, Seat::kMaxBytes);
-    if (seat.empty()) throw error(ErrorKind::aborted, "rank 0 could not open a store to meet in");
-    return bootstrap::decode_seat(seat).take_or_throw();
-  }
-
-  Result<std::string> open_place(std::optional<MeetingPlace>& place) {
-    const comm::Settings& settings = context_->settings();
-    const auto [compression, timeout] = state_->with_builder(
-        [](const comm::CallBuilder& builder) { return std::pair(builder.compression(), builder.timeout()); });
-    // A newcomer that vanishes with its seat leaves time for another meeting.
-    const Nanoseconds meeting = std::clamp<Nanoseconds>((deadline_ - now()) / 2, kShortestMeeting, kLongestMeeting);
-    Seat seat{.world = group_.size() + static_cast<int>(taken_),
-              .job = fmt::format("{}/grown/{:016x}", settings.job, os::random_nonce()),
-              .compression = compression.to_string(),
-              .timeout_ns = timeout.count(),
-              .meeting_ns = meeting.count()};
-    QCCL_ASSIGN(place, MeetingPlace::open(seat.job, seat.world, *context_));
-    seat.addresses = place->addresses;
-    seat.port = place->server->port();
-    const std::string text = bootstrap::encode_seat(seat);
-    if (text.size() > Seat::kMaxBytes) {
-      return Failure(ErrorKind::invalid_argument, "grow: the job's name is too long");
-    }
-    FieldWriter writer;
-    writer.string(text, Seat::kMaxBytes);
-    return writer.take();
-  }
-
-  // The same on all members that return. Those that have met agree on who of them lives, in a group that serves only
-  // for that; a member that has not met leaves that group, as a member does that is lost or fails before.
-  bool all_have_met(bool here) {
-    std::shared_ptr<CommunicatorState> met;
-    collective([&] { met = state_->dup(); });
-    if (!here) return false;
     std::size_t living = 0;
-    collective([&] { living = agree_on_members(*met, {}).size(); });
+    collective([&] { living = agree_on_members(*meeting, {}).size(); });
     return living == static_cast<std::size_t>(group_.size());
   }
 

@@ -2,40 +2,26 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <utility>
 
-#include "bootstrap/door/newcomer.h"
-#include "bootstrap/launcher/launchers.h"
-#include "bootstrap/meeting/card_exchange.h"
-#include "bootstrap/mesh/address_card.h"
-#include "bootstrap/protocol/key_rules.h"
 #include "group/growth/grown_group.h"
-#include "job/job_start.h"
 
 namespace qccl::internal {
 namespace {
 
-using bootstrap::JobRules;
+using bootstrap::GatheredCards;
 using bootstrap::LaunchIdentity;
+using bootstrap::MeshListener;
 using bootstrap::Seat;
-using bootstrap::StoreSecrets;
-using bootstrap::TcpStore;
-using bootstrap::TcpStoreServer;
 using comm::Context;
 using comm::Settings;
 
 constexpr std::uint64_t kWorldGroup = 1;
-// A meeting place serves one attempt to meet.
-constexpr std::uint64_t kGeneration = 1;
-constexpr Nanoseconds kTellWithin = std::chrono::seconds(3);
-// How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
-constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 
-LaunchIdentity membership_of(const Seat& seat, const std::string& address, const Settings& settings) {
+LaunchIdentity membership_of(const Seat& seat, const Settings& settings) {
   LaunchIdentity own;
   own.rank = seat.rank;
   own.world = seat.world;
-  own.master_address = address;
-  own.master_port = seat.port;
   own.job = seat.job;
   own.source = "an open job that grew";
   own.interface_filter = settings.interface_filter;
@@ -53,15 +39,17 @@ Settings settings_of(const Seat& seat, Settings settings) {
   return settings;
 }
 
-bootstrap::TcpStoreOptions client_of(const Seat& seat, const std::string& address, const Settings& settings,
-                                     TimePoint deadline) {
-  return {.host = address,
-          .port = seat.port,
-          .deadline = deadline,
-          .clock = &steady_clock(),
-          .secrets = {settings.protection.key, seat.job, 0},
-          .rank = seat.rank,
-          .retries = false};
+// The name of the job is new, so there is one generation.
+Result<GatheredCards> cards_of(const Seat& seat) {
+  GatheredCards gathered;
+  for (const std::string& encoded : seat.records) {
+    QCCL_ASSIGN(auto record, bootstrap::decode_record(encoded));
+    gathered.cards.push_back(std::move(record.card));
+    gathered.processes.push_back(std::move(record.process));
+  }
+  if (std::cmp_equal(gathered.cards.size(), seat.world)) return gathered;
+  return Failure(ErrorKind::corrupt_data,
+                 "the seat that a member of the job gave does not say how to reach the others");
 }
 
 Status adopt(CommunicatorState& state, const Seat& seat) {
@@ -80,24 +68,6 @@ const SteadyClock& steady_clock() {
   return clock;
 }
 
-Result<MeetingPlace> MeetingPlace::open(const std::string& job, int world, const Context& context) {
-  const Settings& settings = context.settings();
-  const LaunchIdentity any{
-      .world = world, .interface_filter = settings.interface_filter, .filter_source = settings.filter_source};
-  QCCL_ASSIGN(bootstrap::Addresses addresses, bootstrap::choose_addresses(any));
-  const StoreSecrets secrets(settings.protection.key, job, 0);
-  MeetingPlace place;
-  // Its name is known to the members and to those they gave a seat: any of them may end the meeting (meeting_watch.h).
-  auto rules = std::make_shared<JobRules>(job, 0, world, JobRules::Enders::everyone);
-  QCCL_ASSIGN(place.server, TcpStoreServer::start(addresses.listen_on, 0, std::move(rules), secrets));
-  place.addresses = std::move(addresses.published);
-  return place;
-}
-
-MeetingPlace::~MeetingPlace() {
-  if (server != nullptr) server->stop(kStoreLinger);
-}
-
 Result<std::shared_ptr<CommunicatorState>> open_world(const std::shared_ptr<Context>& context) {
   comm::GroupIdentity world{.id = kWorldGroup, .name = "world", .rank = context->rank()};
   world.ranks.resize(static_cast<std::size_t>(context->world()));
@@ -105,31 +75,25 @@ Result<std::shared_ptr<CommunicatorState>> open_world(const std::shared_ptr<Cont
   return CommunicatorState::open(context, std::move(world));
 }
 
-Status end_meeting(const Seat& seat, const Settings& settings, const std::string& reason) {
-  const Clock& clock = steady_clock();
-  const TimePoint deadline = saturating_add(clock.now(), kTellWithin);
-  QCCL_ASSIGN(const std::string address, bootstrap::reachable_address(seat.addresses, seat.port, deadline, clock));
-  TcpStore store(client_of(seat, address, settings, deadline));
-  bootstrap::KeySpace keys(store, seat.job, 0, clock);
-  return bootstrap::end_generation(keys, kGeneration, reason);
+Result<MeshListener> listen(const Settings& settings) {
+  return bootstrap::listen_for_mesh({.launch = {.master_address = settings.towards,
+                                                .has_own_store = true,  // others may be on any host
+                                                .interface_filter = settings.interface_filter,
+                                                .filter_source = settings.filter_source},
+                                     .transport = settings.options.transport,
+                                     .protection = settings.protection},
+                                    steady_clock());
 }
 
-Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings settings,
-                                                std::shared_ptr<bootstrap::Door> door, MeetingPlace* place) {
-  const Clock& clock = steady_clock();
-  const TimePoint deadline = saturating_add(clock.now(), Nanoseconds(seat.meeting_ns));
-  std::string address;
-  if (place == nullptr) {
-    QCCL_ASSIGN(address, bootstrap::reachable_address(seat.addresses, seat.port, deadline, clock));
-  }
-  bootstrap::TcpStoreOptions options = client_of(seat, address, settings, deadline);
-  auto store = place == nullptr ? std::make_shared<TcpStore>(std::move(options))
-                                : std::make_shared<TcpStore>(std::move(options), place->server->take_own_client());
-  QCCL_ASSIGN(auto context, Context::create({.launch = membership_of(seat, address, settings),
+Result<std::shared_ptr<CommunicatorState>> meet(const Seat& seat, Settings settings, MeshListener listener,
+                                                std::function<Status()> look, std::shared_ptr<bootstrap::Door> door) {
+  QCCL_ASSIGN(GatheredCards cards, cards_of(seat));
+  QCCL_ASSIGN(auto context, Context::create({.launch = membership_of(seat, settings),
                                              .settings = settings_of(seat, std::move(settings)),
-                                             .store = std::move(store),
-                                             .door = std::move(door),
-                                             .is_start = false}));
+                                             .grown = comm::GrownStart{.listener = std::move(listener),
+                                                                       .cards = std::move(cards),
+                                                                       .look = std::move(look),
+                                                                       .door = std::move(door)}}));
   QCCL_ASSIGN(auto world, open_world(context));
   QCCL_TRY(adopt(*world, seat));
   return world;

@@ -10,7 +10,6 @@
 #include "bootstrap/door/newcomer.h"
 #include "bootstrap/launcher/launchers.h"
 #include "group/growth/grown_group.h"
-#include "job/job_start.h"
 
 namespace qccl::internal {
 namespace {
@@ -45,8 +44,16 @@ class Joining {
     QCCL_ASSIGN(auto source, door_source());
     bootstrap::Newcomer newcomer(std::move(source), settings_.job, settings_.protection.key, deadline_, steady_clock());
     for (;;) {
-      QCCL_ASSIGN(const Seat seat, newcomer.wait_for_seat());
-      auto world = meet(seat, settings_, door, nullptr);
+      Settings settings = settings_;
+      bootstrap::MeshListener listener;
+      const auto make_card = [&](const std::string& host) -> Result<std::string> {
+        settings.towards = host;
+        QCCL_ASSIGN(listener, listen(settings));
+        return bootstrap::encode_card(listener.card);
+      };
+      QCCL_ASSIGN(const Seat seat, newcomer.wait_for_seat(make_card));
+      auto world = meet(
+          seat, std::move(settings), std::move(listener), [&] { return newcomer.look(); }, door);
       if (newcomer.settle(world.ok())) {
         if (world && door != nullptr && through_store()) list(*door);
         return world;

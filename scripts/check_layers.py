@@ -100,7 +100,7 @@ MAY_INCLUDE = {
     "src/extras/parallel": [],
     "src/extras/sparse": ["kernels/reduce/reduce.h", "base/"],
     "bindings": [],
-    "bindings/nccl": ["base/options.h", "base/log.h", "base/half.h"],
+    "bindings/nccl": ["base/options.h", "base/log.h", "base/half.h", "base/text.h"],
     "tools": ["base/text.h"],
     "tools/run": ["os/", "secure/key.h", "base/text.h"],
     "tools/doctor": ["os/", "plan/**", "base/"],

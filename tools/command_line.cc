@@ -133,6 +133,12 @@ CLI::Validator time_value() {
   return CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME");
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 std::string size_text(std::uint64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
@@ -178,6 +184,15 @@ void add_job_flags(CLI::App& app, JobVariables& job) {
   app.add_option("--compression", job.compression,
                  "What reductions send: none, cast:type=bf16, minmax:bits=4,bucket_size=1024")
       ->check(CLI::Validator(check_compression, "SPEC"));
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
 }
 
 std::optional<std::string> write_text(const std::string& path, const std::string& text) {

@@ -113,6 +113,8 @@ CLI::Validator size_value();
 CLI::Validator rate_value();
 CLI::Validator time_value();
 
+double median(std::vector<double> values);
+
 // 67108864 to "64 MiB".
 std::string size_text(std::uint64_t bytes);
 
@@ -141,6 +143,11 @@ void add_link_flags(CLI::App& app, JobVariables& job);
 // --transport, --link-rate and --compression.
 void add_job_flags(CLI::App& app, JobVariables& job);
 
+// ---- This machine
+
+// As /proc/cpuinfo has it.
+std::string processor_name();
+
 // ---- Files and pictures
 
 // Replaces the file's content. Returns the reason if it could not be written.
@@ -154,6 +161,8 @@ inline constexpr const char* kPictureEndings = ".png, .svg or .pdf";
 // If no picture can have that name, the reason: a wrong ending, a missing folder, or the name of a folder. Call this
 // and plot_problem() before work that takes long.
 std::optional<std::string> picture_name_problem(const std::string& path);
+// Refuses such names.
+CLI::Validator picture_value();
 
 // The Python of the checkout whose build folder holds this program, else the one beside this program, else the one in
 // PATH; quoted for a shell.

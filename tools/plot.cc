@@ -51,6 +51,10 @@ std::optional<std::string> picture_name_problem(const std::string& path) {
   return fmt::format("{}: there is no directory {}: make it, or name another file", path, folder.string());
 }
 
+CLI::Validator picture_value() {
+  return CLI::Validator([](const std::string& path) { return picture_name_problem(path).value_or(""); }, "");
+}
+
 std::optional<std::string> plot_problem() {
   const std::string command = fmt::format("{} -c 'import matplotlib' >/dev/null 2>&1", own_python());
   if (std::system(command.c_str()) == 0) return std::nullopt;

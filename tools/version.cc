@@ -3,7 +3,6 @@
 #include <qccl/diagnostics.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "tools/command_line.h"
@@ -23,15 +22,6 @@ constexpr const char* kCompiler = "Clang " __clang_version__;
 #else
 constexpr const char* kCompiler = "GCC " __VERSION__;
 #endif
-
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
-}
 
 std::string instruction_set() {
   for (const Finding& finding : diagnose()) {
@@ -57,7 +47,7 @@ int version_main(const std::vector<std::string>& arguments) {
   if (const auto code = app.read(arguments)) return *code;
   fmt::print("qccl {}\n", version());
   fmt::print("compiler  {}\n", kCompiler);
-  fmt::print("CPU       {}; SIMD {}\n", processor(), instruction_set());
+  fmt::print("CPU       {}; SIMD {}\n", processor_name(), instruction_set());
   fmt::print("torch     {}\n", torch());
   return 0;
 }

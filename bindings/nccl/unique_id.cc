@@ -1,5 +1,8 @@
 #include "unique_id.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -26,13 +29,7 @@ std::string fitting(const std::string& addresses) {
 }
 
 std::string hexadecimal(std::string_view bytes) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char each : bytes) {
-    const auto byte = static_cast<unsigned char>(each);
-    text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return text;
+  return fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
 }
 
 // A store whose waits end when a stop is requested.

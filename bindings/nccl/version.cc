@@ -1,12 +1,11 @@
 // The release of NCCL for which programs are to take this library.
-#include <array>
-#include <charconv>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/options.h"
+#include "base/text.h"
 #include "process.h"
 #include "results.h"
 
@@ -18,19 +17,16 @@ constexpr std::string_view kVersion = "2.28.9";
 // 22809, or what QCCL_NCCL_VERSION says. Throws invalid_argument if that is no version.
 int version_code() {
   const std::string text = environment("QCCL_NCCL_VERSION").value_or(std::string(kVersion));
-  std::array<int, 3> parts{};
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  for (int& part : parts) {
-    const auto read = std::from_chars(at, end, part);
-    const bool is_last = &part == &parts.back();
-    const bool goes_on = !is_last && read.ptr != end && *read.ptr == '.';
-    if (read.ec != std::errc() || part < 0 || part > 99 || (is_last ? read.ptr != end : !goes_on)) {
-      refuse_argument("QCCL_NCCL_VERSION=" + text + " is no version such as " + std::string(kVersion));
-    }
-    at = read.ptr + 1;
+  const auto parts = split(text, '.');
+  bool is_version = parts.size() == 3;
+  int code = 0;
+  for (std::size_t i = 0; i < 3 && is_version; ++i) {
+    const int part = parse_number<int>(parts[i]).value_or(-1);
+    is_version = part >= 0 && part <= 99;
+    code = 100 * code + part;
   }
-  return parts[0] * 10000 + parts[1] * 100 + parts[2];
+  if (!is_version) refuse_argument("QCCL_NCCL_VERSION=" + text + " is no version such as " + std::string(kVersion));
+  return code;
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ class EnvironmentSums {
   // The program has chosen a compression.
   void end() { applies_ = false; }
 
-  // Turns compression off for the call, unless it has chosen its own or sums gradients. Takes the interpreter's lock.
-  // The group's rank 0 logs once which sums are compressed, and once which are not. Throws torch's exceptions.
+  // Turns compression off for the call, unless it has chosen its own or sums gradients. Takes the interpreter's lock if
+  // the call would be compressed. The group's rank 0 logs once which sums are compressed, and once which are not.
+  // Throws torch's exceptions.
   void restrict(CollectiveCall& call);
 
  private:
@@ -30,7 +31,7 @@ class EnvironmentSums {
     std::string name;
   };
   static Caller find_caller();
-  void log_once(const CollectiveCall& call, const Caller& caller);
+  void log_once(const Compression& compression, const Caller& caller);
 
   const Communicator group_;
   const std::string name_;

@@ -145,27 +145,17 @@ SharedJob::SharedJob(const GroupSpec& spec) : SharedJob(start(spec), spec) {
   if (spec.settings.compression) communicator_.set_compression(*spec.settings.compression);
 }
 
-SharedJob::SharedJob(Communicator grown, const GroupSpec& spec)
-    : base_store_(base_of(spec.store)),
+SharedJob::SharedJob(Communicator group, const GroupSpec& spec, const SharedJob* ended)
+    : base_store_(ended != nullptr ? ended->base_store_ : base_of(spec.store)),
       global_rank_(spec.global_ranks.at(spec.rank)),
       global_ranks_(spec.global_ranks),
-      communicator_(std::move(grown)),
-      trace_(std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
-      log_(communicator_.log()),
+      communicator_(std::move(group)),
+      trace_(ended != nullptr ? ended->trace_ : std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
+      log_(ended != nullptr ? ended->log_ : communicator_.log()),
       accepts_groups_(!spec.alone),
       groups_{communicator_} {
-  trace_->dump_to(spec.trace_dump);
+  if (ended == nullptr) trace_->dump_to(spec.trace_dump);
 }
-
-SharedJob::SharedJob(const SharedJob& ended, Communicator living, const GroupSpec& spec)
-    : base_store_(ended.base_store_),
-      global_rank_(spec.global_ranks.at(spec.rank)),
-      global_ranks_(spec.global_ranks),
-      communicator_(std::move(living)),
-      trace_(ended.trace_),
-      log_(ended.log_),
-      accepts_groups_(true),
-      groups_{communicator_} {}
 
 void SharedJob::add_group(const Communicator& group) {
   const std::lock_guard lock(mutex_);
@@ -267,7 +257,7 @@ std::shared_ptr<SharedJob> JobRegistry::find(const GroupSpec& spec) {
   return nullptr;
 }
 
-void JobRegistry::add(const std::shared_ptr<SharedJob>& job, bool is_successor) {
+std::shared_ptr<SharedJob> JobRegistry::add(std::shared_ptr<SharedJob> job, bool is_successor) {
   std::lock_guard lock(mutex_);
   std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
   jobs_.push_back(job);
@@ -276,6 +266,7 @@ void JobRegistry::add(const std::shared_ptr<SharedJob>& job, bool is_successor) 
   if (!is_successor) logs_.push_back(job->log());
   // The log settings from the environment apply to the whole process.
   log_options_ = job->log().options();
+  return job;
 }
 
 void JobRegistry::end_threads(std::chrono::milliseconds limit) {

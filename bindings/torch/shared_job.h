@@ -44,12 +44,9 @@ class SharedJob {
  public:
   // Collective over the ranks of `spec`. Throws qccl::Error.
   explicit SharedJob(const GroupSpec& spec);
-  // The job goes on with a group of those of `ended`'s ranks that live, which are numbered anew.
-  // `spec` is that group's.
-  SharedJob(const SharedJob& ended, Communicator living, const GroupSpec& spec);
-
-  // Of a group that has grown, which is all ranks of a job of its own.
-  SharedJob(Communicator grown, const GroupSpec& spec);
+  // Of a group that is all ranks of a job of its own. `ended`: the job goes on with those of its ranks that live, which
+  // are numbered anew.
+  SharedJob(Communicator group, const GroupSpec& spec, const SharedJob* ended = nullptr);
 
   // A group of some of the ranks; collective over them. Throws qccl::Error.
   Communicator subgroup(const GroupSpec& spec);
@@ -106,8 +103,8 @@ class JobRegistry {
   static JobRegistry& instance();
   // The job that accepts the group, if any.
   std::shared_ptr<SharedJob> find(const GroupSpec& spec);
-  // `is_successor`: its log is that of a job which was added before.
-  void add(const std::shared_ptr<SharedJob>& job, bool is_successor = false);
+  // Returns the job. `is_successor`: its log is that of a job which was added before.
+  std::shared_ptr<SharedJob> add(std::shared_ptr<SharedJob> job, bool is_successor = false);
   std::vector<std::shared_ptr<SharedJob>> all();
   // The first of the numbers by which hooks know the operations of one group, or of one window. No other of this
   // process has them.

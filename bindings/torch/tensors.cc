@@ -90,9 +90,7 @@ std::exception_ptr to_torch(const ErrorInfo& error) {
 
 Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options) {
   const NamedOperation* const chosen = operation_of(op);
-  const bool is_sum =
-      op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG || op.op_ == c10d::ReduceOp::PREMUL_SUM;
-  const bool by_parts = tensor.is_complex() && is_sum;
+  const bool by_parts = tensor.is_complex() && chosen != nullptr && is_sum(chosen->library);
   const auto type = library_type(by_parts ? c10::toRealValueType(tensor.scalar_type()) : tensor.scalar_type());
   if (!type || chosen == nullptr) {
     C10_THROW_ERROR(NotImplementedError, c10::str("qccl: ", operation, " with ", name_of(op), " of torch.",
@@ -234,12 +232,17 @@ std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const
   return counts;
 }
 
-bool all_equal(const std::vector<std::size_t>& counts) {
-  return std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end();
+std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& tensors, const Elements& elements) {
+  std::vector<std::size_t> counts = counts_of(tensors, elements);
+  if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end()) counts.clear();
+  return counts;
 }
 
-std::size_t bytes_of(std::span<const at::Tensor> tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), std::size_t{0},
+std::size_t bytes_before_own(const c10d::Backend& group, std::span<const at::Tensor> parts) {
+  const auto rank = static_cast<std::size_t>(group.getRank());
+  if (parts.size() == 1) return parts.front().nbytes() / static_cast<std::size_t>(group.getSize()) * rank;
+  const auto before = parts.first(rank);
+  return std::accumulate(before.begin(), before.end(), std::size_t{0},
                          [](std::size_t sum, const at::Tensor& tensor) { return sum + tensor.nbytes(); });
 }
 

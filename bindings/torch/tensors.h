@@ -93,9 +93,11 @@ void check_even_list(const c10d::Backend& group, const std::vector<at::Tensor>& 
 // The tensor of a list that must have exactly one.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
 
-// The element count of each tensor, whether all counts are equal, and the bytes of all tensors together.
+// The element count of each tensor.
 std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const Elements& elements);
-bool all_equal(const std::vector<std::size_t>& counts);
-std::size_t bytes_of(std::span<const at::Tensor> tensors);
+// The same if some differ, else nothing.
+std::vector<std::size_t> uneven_counts(const std::vector<at::Tensor>& tensors, const Elements& elements);
+// Where this rank's part begins in a list that has one of each rank, or in one tensor of all parts.
+std::size_t bytes_before_own(const c10d::Backend& group, std::span<const at::Tensor> parts);
 
 }  // namespace qccl::torch_binding

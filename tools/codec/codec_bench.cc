@@ -60,9 +60,10 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
                  "At most how many floats of the data speeds are measured on, in whole slices (default 65536)")
       ->check(CLI::Range(1, 1 << 28));
   app.add_option("--json", options.json, "Also write all numbers to this file");
-  app.add_option(
-      "--plot", options.plot,
-      fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)", kPictureEndings));
+  app.add_option("--plot", options.plot,
+                 fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)",
+                             kPictureEndings))
+      ->check(picture_value());
   return app.read(arguments);
 }
 
@@ -114,17 +115,13 @@ std::vector<DataSet> chosen_data(const BenchOptions& options) {
 // ---- the report
 
 struct CodecReport {
-  struct Data {
-    std::string name;
-    std::size_t elements = 0;
-  };
   struct Row {
     Compression compression;
     std::vector<Distortion> distortions{};  // by data set
     std::optional<Speed> speed{};
   };
   std::string simd{};
-  std::vector<Data> data{};
+  std::vector<DataSet> data{};
   std::vector<Row> rows{};
 };
 
@@ -139,9 +136,9 @@ Json as_json(const Speed& speed) {
 
 std::string rate_text(const Rate& rate) { return fmt::format("{:>7.1f} ({:.2f})", rate.gigabytes, rate.of_copy); }
 
-void print_heading(const CodecReport::Data& data) {
-  fmt::print("# {}: {} floats\n# {:<{}} {:>8} {:>7} {:>10} {:>9}\n", data.name, data.elements, "codec", kNameWidth - 2,
-             "bits", "ratio", "NMSE", "max");
+void print_heading(const DataSet& data) {
+  fmt::print("# {}: {} floats\n# {:<{}} {:>8} {:>7} {:>10} {:>9}\n", data.name, data.values.size(), "codec",
+             kNameWidth - 2, "bits", "ratio", "NMSE", "max");
 }
 
 void print_row(const Compression& compression, const Distortion& d) {
@@ -167,7 +164,7 @@ std::string json_text(const CodecReport& report) {
     for (std::size_t i = 0; i < report.data.size(); ++i) {
       const Distortion& distortion = row.distortions[i];
       entry["data"].push_back({{"name", report.data[i].name},
-                               {"elements", report.data[i].elements},
+                               {"elements", report.data[i].values.size()},
                                {"bits", distortion.bits},
                                {"nmse", distortion.nmse},
                                {"max_error", distortion.max_error},
@@ -182,11 +179,10 @@ std::string json_text(const CodecReport& report) {
 // ---- measuring
 
 // False if a codec exceeds its bound.
-bool measure_errors(const std::vector<DataSet>& data, CodecReport& report) {
+bool measure_errors(CodecReport& report) {
   bool within_bounds = true;
-  for (const DataSet& set : data) {
-    report.data.push_back({set.name, set.values.size()});
-    print_heading(report.data.back());
+  for (const DataSet& set : report.data) {
+    print_heading(set);
     for (CodecReport::Row& row : report.rows) {
       const auto codec = make_codec(row.compression).take_or_throw();
       row.distortions.push_back(measure_distortion(codec.get(), set.values));
@@ -198,26 +194,24 @@ bool measure_errors(const std::vector<DataSet>& data, CodecReport& report) {
   return within_bounds;
 }
 
-void measure_speeds(const DataSet& data, const BenchOptions& options, CodecReport& report) {
+void measure_speeds(const BenchOptions& options, CodecReport& report) {
   print_speed_heading(report.simd);
   for (CodecReport::Row& row : report.rows) {
     const auto codec = make_codec(row.compression).take_or_throw();
     if (codec == nullptr) continue;
-    row.speed = measure_speed(*codec, data.values, options.speed_seconds, options.speed_elements);
+    row.speed = measure_speed(*codec, report.data.front().values, options.speed_seconds, options.speed_elements);
     print_row(row.compression, *row.speed);
     std::fflush(stdout);
   }
 }
 
-int bench(const BenchOptions& options, const std::vector<Compression>& codecs, const std::vector<DataSet>& data) {
+int bench(const BenchOptions& options, CodecReport report) {
   if (const auto problem = options.plot.empty() ? std::nullopt : plot_problem()) {
     fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
     return kExitFailed;
   }
-  CodecReport report{.simd = kernels::simd_target()};
-  for (const Compression& compression : codecs) report.rows.push_back({.compression = compression});
-  const bool within_bounds = measure_errors(data, report);
-  if (options.speed_seconds > 0) measure_speeds(data[0], options, report);
+  const bool within_bounds = measure_errors(report);
+  if (options.speed_seconds > 0) measure_speeds(options, report);
   std::optional<std::string> problem;
   if (!options.json.empty()) problem = write_text(options.json, json_text(report) + "\n");
   if (!options.plot.empty() && !problem) problem = draw_plot("codec", json_text(report), options.plot);
@@ -230,20 +224,15 @@ int bench(const BenchOptions& options, const std::vector<Compression>& codecs, c
 int codec_bench_main(const std::vector<std::string>& arguments) {
   BenchOptions options;
   if (auto code = parse_options(arguments, options)) return *code;
-  if (const auto problem = options.plot.empty() ? std::nullopt : picture_name_problem(options.plot)) {
-    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
-    return kExitUsage;
-  }
-  std::vector<Compression> codecs;
-  std::vector<DataSet> data;
+  CodecReport report{.simd = kernels::simd_target()};
   try {
-    codecs = chosen_codecs(options);
-    data = chosen_data(options);
+    for (const Compression& compression : chosen_codecs(options)) report.rows.push_back({.compression = compression});
+    report.data = chosen_data(options);
   } catch (const Error& error) {
     fmt::print(stderr, "qccl codec bench: {}\n", error.what());
     return kExitUsage;
   }
-  return bench(options, codecs, data);
+  return bench(options, std::move(report));
 }
 
 }  // namespace qccl::tools

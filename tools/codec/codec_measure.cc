@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "codec/geometry.h"
+#include "tools/command_line.h"
 
 namespace qccl::tools {
 namespace {
@@ -90,12 +91,6 @@ struct EncodedSlices {
   std::vector<std::byte> bytes;
   std::vector<std::size_t> sizes;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Floats at a multiple of 64 bytes, where tensors begin.
 class TensorMemory {

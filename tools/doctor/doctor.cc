@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "plan/cost/cost.h"
 #include "tools/command_line.h"
@@ -147,11 +146,9 @@ int measure(const std::string& path, double timeout) {
   world.close();
   if (!shows) return 0;
   fmt::print("{}", plan::to_text(profile));
-  std::ofstream file(path);
-  file << "# Written by qccl doctor --measure.\n" << plan::to_text(profile);
-  file.close();
-  if (file) return 0;
-  fmt::print(stderr, "qccl doctor: {} can't be written\n", path);
+  const auto problem = write_text(path, "# Written by qccl doctor --measure.\n" + plan::to_text(profile));
+  if (!problem) return 0;
+  fmt::print(stderr, "qccl doctor: {}\n", *problem);
   return kExitFailed;
 }
 

@@ -271,13 +271,10 @@ int plot_main(const std::vector<std::string>& arguments) {
                   "OUT FILE...", kPlotFooter);
   Flags flags;
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
-      ->required();
+      ->required()
+      ->check(picture_value());
   add_files(app, flags);
   if (auto code = app.read(arguments)) return *code;
-  if (const auto problem = picture_name_problem(flags.out)) {
-    fail(app, *problem);
-    return kExitUsage;
-  }
   if (const auto problem = plot_problem()) return fail(app, *problem);
   return with_logs(app, flags,
                    [&](const auto& logs) { return draw_plot("log", to_trace(logs), flags.out).value_or(""); });

@@ -1,4 +1,4 @@
-#include "tools/perf/device_buffers.h"
+#include "tools/perf/perf_memory.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "device/device.h"
-#include "tools/perf/pages.h"
-
 namespace qccl::tools {
 namespace {
 

@@ -1,5 +1,5 @@
 // In the place of device_buffers.cc, in a build without devices (QCCL_DEVICES=OFF).
-#include "tools/perf/device_buffers.h"
+#include "tools/perf/perf_memory.h"
 
 namespace qccl::tools {
 

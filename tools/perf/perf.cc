@@ -223,7 +223,8 @@ int run_rank(const PerfOptions& options) {
     if (options.root >= communicator.size()) {
       return fail(kPerfInvalidUsage, fmt::format("-r {} is no rank of {}", options.root, communicator.size()));
     }
-    auto memory = BufferMemory::make(options.device, static_cast<int>(number_in("LOCAL_RANK")));
+    const auto make_buffers = options.device == DeviceKind::cuda ? make_device_buffers : make_host_buffers;
+    auto memory = make_buffers(static_cast<int>(number_in("LOCAL_RANK")));
     return Session(options, std::move(communicator), std::move(memory)).run();
   } catch (const Error& error) {
     return fail(exit_code_of(error), error.what());
@@ -244,7 +245,7 @@ int perf_main(const std::vector<std::string>& arguments) {
     }
     if (const auto problem = plot_problem()) return fail(kPerfInternalError, "--plot: " + *problem);
   }
-  if (const auto problem = BufferMemory::problem(options.device)) {
+  if (const auto problem = options.device == DeviceKind::cuda ? problem_of_devices() : std::nullopt) {
     return fail(kPerfInvalidUsage,
                 fmt::format("--device cuda: {}, or leave --device out to measure host memory", *problem));
   }

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <array>
+#include <cstring>
 
 namespace qccl::tools {
 namespace {
@@ -70,11 +71,14 @@ class Checker {
   }
 
   void check_bits(std::uint64_t first, std::size_t n) {
-    Bits expected, got;
+    Bits expected;
     expect_bits(first, {expected.data(), n});
-    load_elements(case_.type, output_at(first), {got.data(), n});
-    const std::size_t unused = 64 - 8 * element_bytes(case_.type);
-    for (std::size_t i = 0; i < n; ++i) result_.wrong += (expected[i] << unused) != (got[i] << unused);
+    const std::size_t size = element_bytes(case_.type);
+    std::array<std::byte, sizeof(expected)> wanted;
+    store_elements(case_.type, {expected.data(), n}, wanted.data());
+    const std::byte* const got = output_at(first);
+    if (std::memcmp(wanted.data(), got, n * size) == 0) return;
+    for (std::size_t i = 0; i < n * size; i += size) result_.wrong += std::memcmp(&wanted[i], got + i, size) != 0;
   }
 
   void expect_bits(std::uint64_t first, std::span<std::uint64_t> expected) {

@@ -54,15 +54,6 @@ template <class T>
 constexpr auto kTo = [](auto value) { return static_cast<T>(value); };
 constexpr auto kHalfToFloat = [](auto value) { return to_float(value); };
 
-void store_elements(DataType type, std::span<const std::uint64_t> source, std::byte* target) {
-  switch (element_bytes(type)) {
-    case 1: return store(source, target, kTo<std::uint8_t>);
-    case 2: return store(source, target, kTo<std::uint16_t>);
-    case 4: return store(source, target, kTo<std::uint32_t>);
-    default: return store(source, target, kTo<std::uint64_t>);
-  }
-}
-
 // All values are exact in the type.
 void store_values(DataType type, std::span<const double> source, std::byte* target) {
   switch (type) {
@@ -75,6 +66,15 @@ void store_values(DataType type, std::span<const double> source, std::byte* targ
 }
 
 }  // namespace
+
+void store_elements(DataType type, std::span<const std::uint64_t> source, std::byte* target) {
+  switch (element_bytes(type)) {
+    case 1: return store(source, target, kTo<std::uint8_t>);
+    case 2: return store(source, target, kTo<std::uint16_t>);
+    case 4: return store(source, target, kTo<std::uint32_t>);
+    default: return store(source, target, kTo<std::uint64_t>);
+  }
+}
 
 int precision_bits(DataType type) {
   switch (type) {
@@ -175,19 +175,6 @@ void load_values(DataType type, const std::byte* source, std::span<double> targe
     case DataType::float64: return load<double>(source, target, kTo<double>);
     case DataType::float16: return load<float16>(source, target, kHalfToFloat);
     default: return load<bfloat16>(source, target, kHalfToFloat);
-  }
-}
-
-void load_elements(DataType type, const std::byte* source, std::span<std::uint64_t> target) {
-  constexpr auto kExtend = kTo<std::uint64_t>;
-  const bool is_signed = is_signed_integer(type);
-  switch (element_bytes(type)) {
-    case 1: return is_signed ? load<std::int8_t>(source, target, kExtend) : load<std::uint8_t>(source, target, kExtend);
-    case 2:
-      return is_signed ? load<std::int16_t>(source, target, kExtend) : load<std::uint16_t>(source, target, kExtend);
-    case 4:
-      return is_signed ? load<std::int32_t>(source, target, kExtend) : load<std::uint32_t>(source, target, kExtend);
-    default: return load<std::uint64_t>(source, target, kExtend);
   }
 }
 

@@ -59,8 +59,9 @@ constexpr bool is_signed_integer(DataType type) {
   return type == DataType::int8 || type == DataType::int16 || type == DataType::int32 || type == DataType::int64;
 }
 
-// `count` outputs of `type` as numbers, or as bits like Inputs::elements.
+// Outputs of `type` as numbers.
 void load_values(DataType type, const std::byte* source, std::span<double> target);
-void load_elements(DataType type, const std::byte* source, std::span<std::uint64_t> target);
+// Bits like those of Inputs::elements(), as elements of `type`.
+void store_elements(DataType type, std::span<const std::uint64_t> source, std::byte* target);
 
 }  // namespace qccl::tools

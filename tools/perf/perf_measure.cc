@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codec/registry.h"
+#include "tools/command_line.h"
 #include "tools/perf/perf_bound.h"
 
 namespace qccl::tools {
@@ -19,12 +20,6 @@ constexpr std::uint64_t Traffic::*kCounters[] = {&Traffic::payload_bytes_sent, &
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 // Combines the ranks' values into one, as selected by -a.

@@ -3,9 +3,6 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/perf/device_buffers.h"
-#include "tools/perf/pages.h"
-
 namespace qccl::tools {
 namespace {
 
@@ -31,14 +28,6 @@ class HostBuffers final : public BufferMemory {
 
 }  // namespace
 
-std::unique_ptr<BufferMemory> BufferMemory::make(DeviceKind kind, int local_rank) {
-  if (kind == DeviceKind::cuda) return make_device_buffers(local_rank);
-  return std::make_unique<HostBuffers>(local_rank);
-}
-
-std::optional<std::string> BufferMemory::problem(DeviceKind kind) {
-  if (kind == DeviceKind::cpu) return std::nullopt;
-  return problem_of_devices();
-}
+std::unique_ptr<BufferMemory> make_host_buffers(int local_rank) { return std::make_unique<HostBuffers>(local_rank); }
 
 }  // namespace qccl::tools

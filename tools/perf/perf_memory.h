@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -16,10 +18,6 @@ enum class DeviceKind { cpu, cuda };
 // One thread at a time.
 class BufferMemory {
  public:
-  // `local_rank` selects the GPU: several ranks may share one. Throws qccl::Error without a driver or a GPU.
-  static std::unique_ptr<BufferMemory> make(DeviceKind kind, int local_rank);
-  // The reason if there is no memory of this kind here, else nothing.
-  static std::optional<std::string> problem(DeviceKind kind);
   virtual ~BufferMemory() = default;
 
   // Page-aligned memory that is not touched before use and lives as long as this. Throws std::bad_alloc or qccl::Error.
@@ -36,6 +34,32 @@ class BufferMemory {
   virtual const std::byte* get(const std::byte* buffer, std::uint64_t bytes) = 0;
   // A copy that later calls on the buffers see; it may return earlier.
   virtual void copy(std::byte* target, const std::byte* source, std::uint64_t bytes) = 0;
+};
+
+std::unique_ptr<BufferMemory> make_host_buffers(int local_rank);
+// `local_rank` selects the GPU: several ranks may share one. Throws qccl::Error where problem_of_devices() has a
+// reason.
+std::unique_ptr<BufferMemory> make_device_buffers(int local_rank);
+// Why there are no buffers on a device; nothing if there are.
+std::optional<std::string> problem_of_devices();
+
+// Page-aligned host memory.
+class Pages {
+ public:
+  Pages() = default;
+  // Throws std::bad_alloc.
+  explicit Pages(std::uint64_t bytes) {
+    constexpr std::uint64_t kPage = 4096;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, (bytes / kPage + 1) * kPage)));
+    if (data_ == nullptr) throw std::bad_alloc();
+  }
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
 };
 
 }  // namespace qccl::tools

@@ -14,6 +14,31 @@ namespace {
 // The input bytes of a slice, the library's default (QCCL_SLICE_BYTES).
 constexpr std::size_t kLayoutSliceBytes = 128 * 1024;
 
+// A speed that a flag gives in place of the profile's.
+struct SpeedFlag {
+  const char* name;
+  double& (*field)(plan::MachineModel&);
+  CLI::Validator (*unit)();
+  const char* description;
+};
+
+constexpr SpeedFlag kSpeedFlags[] = {
+    {"--rate", [](plan::MachineModel& links) -> double& { return links.wire_rate; }, rate_value,
+     "Of a host's link, out and in (default: the profile's)"},
+    {"--latency", [](plan::MachineModel& links) -> double& { return links.wire.latency; }, time_value,
+     "From host to host (default: the profile's)"},
+    {"--near-latency", [](plan::MachineModel& links) -> double& { return links.near_latency; }, time_value,
+     "Inside a site; --latency is then that between sites (default: the profile's)"},
+    {"--site-rate", [](plan::MachineModel& links) -> double& { return links.site_rate; }, rate_value,
+     "Of a site's line to other sites, out and in (default: the profile's, which has no limit)"},
+    {"--burst", [](plan::MachineModel& links) -> double& { return links.burst_bytes; }, size_value,
+     "Bytes that an idle link passes at once, like a token bucket (default 0)"},
+    {"--local-rate", [](plan::MachineModel& links) -> double& { return links.local.rank_rate; }, rate_value,
+     "Of a rank to others of its host (default: the profile's)"},
+    {"--local-latency", [](plan::MachineModel& links) -> double& { return links.local.latency; }, time_value,
+     "Inside a host (default: the profile's)"},
+};
+
 // Returns 0 unless the text is a number of at least 1.
 int number(std::string_view text) { return std::max(0, parse_number<int>(text).value_or(0)); }
 
@@ -65,13 +90,20 @@ void take_profile(PlanLayout& layout) {
     if (!profile.ok()) refuse(fmt::format("--profile {}: {}", layout.profile_file, profile.error().message));
     layout.profile = *profile;
   }
-  const auto fill_in = [](std::optional<double>& given, double otherwise) { given = given.value_or(otherwise); };
-  fill_in(layout.rate, layout.profile.wire_rate);
-  fill_in(layout.latency, layout.profile.wire.latency);
-  fill_in(layout.near_latency, layout.profile.wire.latency);
-  fill_in(layout.site_rate, layout.profile.site_rate);
-  fill_in(layout.local_rate, layout.profile.shm.rank_rate);
-  fill_in(layout.local_latency, layout.profile.shm.latency);
+}
+
+void take_links(PlanLayout& layout) {
+  plan::MachineModel& links = layout.links;
+  links = plan::links_of(layout.profile, layout.compression.to_string());
+  for (const auto& [field, value] : layout.given) field(links) = value;
+  if (links.wire_rate <= 0 || links.local.rank_rate <= 0) refuse("a rate of 0 carries nothing");
+  if (links.wire.latency < 0 || links.near_latency < 0 || links.local.latency < 0) refuse("a latency is not below 0");
+  const int hosts = layout.host_count();
+  if (hosts > 1) links.window_bytes = plan::window_of(links.wire_rate, 2 * links.wire.latency, plan::kMostWindowBytes);
+  links.cores = layout.cores;
+  links.hosts_per_machine = layout.hosts_per_machine;
+  const int ranks_per_machine = layout.world * std::min(layout.hosts_per_machine, hosts) / std::max(1, hosts);
+  if (layout.cores > 0 && ranks_per_machine > layout.cores) links.wire.contention = plan::kContention;
 }
 
 }  // namespace
@@ -84,27 +116,6 @@ std::vector<int> PlanLayout::sites_of_ranks() const {
   return found;
 }
 
-plan::MachineModel PlanLayout::links() const {
-  plan::MachineModel links = plan::links_of(profile, compression.to_string());
-  links.wire_rate = *rate;
-  links.wire.latency = *latency;
-  links.near_latency = *near_latency;
-  links.site_rate = *site_rate;
-  links.local.rank_rate = *local_rate;
-  links.local.latency = *local_latency;
-  links.burst_bytes = burst;
-  links.window_bytes = window_bytes();
-  links.cores = cores;
-  links.hosts_per_machine = hosts_per_machine;
-  const int ranks_per_machine = world * std::min(hosts_per_machine, host_count()) / std::max(1, host_count());
-  if (cores > 0 && ranks_per_machine > cores) links.wire.contention = plan::kContention;
-  return links;
-}
-
-std::uint64_t PlanLayout::window_bytes() const {
-  return host_count() > 1 ? plan::window_of(*rate, 2 * *latency, plan::kMostWindowBytes) : 0;
-}
-
 void add_layout_flags(CLI::App& app, PlanLayout& layout) {
   app.add_option("--world", layout.world, "Ranks")->check(CLI::Range(1, 4096));
   app.add_option("--hosts", layout.hosts_flag,
@@ -112,21 +123,10 @@ void add_layout_flags(CLI::App& app, PlanLayout& layout) {
   app.add_option("--sites", layout.sites, "Places far apart, with equally many hosts each (default 1)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--profile", layout.profile_file, "File with the speeds of links and processors (default: built in)");
-  app.add_option("--rate", layout.rate, "Of a host's link, out and in (default: the profile's)")
-      ->transform(rate_value());
-  app.add_option("--latency", layout.latency, "From host to host (default: the profile's)")->transform(time_value());
-  app.add_option("--near-latency", layout.near_latency,
-                 "Inside a site; --latency is then that between sites (default: the profile's)")
-      ->transform(time_value());
-  app.add_option("--site-rate", layout.site_rate,
-                 "Of a site's line to other sites, out and in (default: the profile's, which has no limit)")
-      ->transform(rate_value());
-  app.add_option("--burst", layout.burst, "Bytes that an idle link passes at once, like a token bucket (default 0)")
-      ->transform(size_value());
-  app.add_option("--local-rate", layout.local_rate, "Of a rank to others of its host (default: the profile's)")
-      ->transform(rate_value());
-  app.add_option("--local-latency", layout.local_latency, "Inside a host (default: the profile's)")
-      ->transform(time_value());
+  for (const SpeedFlag& flag : kSpeedFlags) {
+    const auto take = [&layout, field = flag.field](double value) { layout.given.emplace_back(field, value); };
+    app.add_option_function<double>(flag.name, take, flag.description)->transform(flag.unit());
+  }
   app.add_option("--cores", layout.cores, "Of a machine, which its ranks share (default: each rank has its own)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--hosts-per-machine", layout.hosts_per_machine, "Virtual hosts that share its cores (default 1)")
@@ -144,9 +144,8 @@ void complete(PlanLayout& layout, Collective collective) {
     refuse(error.what());
   }
   take_profile(layout);
-  if (layout.rate <= 0 || layout.local_rate <= 0) refuse("a rate of 0 carries nothing");
-  if (layout.latency < 0 || layout.near_latency < 0 || layout.local_latency < 0) refuse("a latency is not below 0");
   take_hosts(layout);
+  take_links(layout);
   if (layout.codec != nullptr && !is_compressible(collective))
     refuse(fmt::format("{} can't be compressed", to_string(collective)));
 }
@@ -178,18 +177,20 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .bucket_size = key.bucket_size,
           .slice_elements = key.slice_elements,
           .compressed = key.compressed,
-          .lanes = plan::lanes_of_window(layout.window_bytes(), layout.world, encoded_slice_bytes(layout)),
-          .hosts = plan::hierarchy_of(key, layout.places(), layout.links())};
+          .lanes = plan::lanes_of_window(layout.links.window_bytes, layout.world, encoded_slice_bytes(layout)),
+          .hosts = plan::hierarchy_of(key, layout.places(), layout.links)};
 }
 
 std::string describe(const PlanLayout& layout) {
   const std::string near =
-      layout.sites == 1 ? "" : fmt::format(" in {} sites, {} in a site", layout.sites, time_text(*layout.near_latency));
+      layout.sites == 1 ? ""
+                        : fmt::format(" in {} sites, {} in a site", layout.sites, time_text(layout.links.near_latency));
   const std::string line =
-      layout.has_site_rate() ? fmt::format(", {:.4g} Gbit/s between sites", *layout.site_rate * 8e-9) : "";
+      layout.has_site_rate() ? fmt::format(", {:.4g} Gbit/s between sites", layout.links.site_rate * 8e-9) : "";
   return fmt::format("{} ranks on {} hosts{}, {:.4g} Gbit/s and {} between them{}, {:.4g} Gbit/s and {} inside",
-                     layout.world, layout.host_count(), near, *layout.rate * 8e-9, time_text(*layout.latency), line,
-                     *layout.local_rate * 8e-9, time_text(*layout.local_latency));
+                     layout.world, layout.host_count(), near, layout.links.wire_rate * 8e-9,
+                     time_text(layout.links.wire.latency), line, layout.links.local.rank_rate * 8e-9,
+                     time_text(layout.links.local.latency));
 }
 
 }  // namespace qccl::tools

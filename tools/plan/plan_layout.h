@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/codec.h"
@@ -38,15 +39,10 @@ struct PlanLayout {
   int sites = 1;           // of equally many hosts
   std::string profile_file;
   plan::Profile profile = plan::default_profile();
-  // complete() fills in the profile's values for those that were not given.
-  std::optional<double> rate;     // bytes per second, out of a host and into it
-  std::optional<double> latency;  // seconds, to other sites if there are several
-  std::optional<double> near_latency;
-  std::optional<double> site_rate;
-  std::optional<double> local_rate;
-  std::optional<double> local_latency;
-  double burst = 0;  // bytes
-  int cores = 0;     // of a machine, which its ranks share; 0: each rank has its own
+  plan::MachineModel links;  // the profile's, with the speeds that flags give
+  // Those speeds, and where they belong.
+  std::vector<std::pair<double& (*)(plan::MachineModel&), double>> given;
+  int cores = 0;  // of a machine, which its ranks share; 0: each rank has its own
   int hosts_per_machine = 1;
   std::string compression_flag = "none";
   Compression compression;
@@ -56,10 +52,7 @@ struct PlanLayout {
   // By rank; empty if there is one site.
   std::vector<int> sites_of_ranks() const;
   plan::Layout places() const { return {hosts, sites_of_ranks()}; }
-  plan::MachineModel links() const;
-  bool has_site_rate() const { return sites > 1 && *site_rate > 0; }
-  // 0: hosts are near.
-  std::uint64_t window_bytes() const;
+  bool has_site_rate() const { return sites > 1 && links.site_rate > 0; }
 };
 
 // --world, --hosts, --sites, --profile, --rate, --latency, --near-latency, --site-rate, --burst, --local-rate,

@@ -58,8 +58,8 @@ plan::SelectionKey key_of(const PlanLayout& layout, std::uint64_t elements) {
 
 plan::CostEstimate price_of(const PlanLayout& layout, std::uint64_t elements) {
   const plan::SelectionKey key = key_of(layout, elements);
-  const Algorithm algorithm = plan::choose(key, layout.places(), layout.links());
-  return plan::predict(key, algorithm, layout.places(), layout.links());
+  const Algorithm algorithm = plan::choose(key, layout.places(), layout.links);
+  return plan::predict(key, algorithm, layout.places(), layout.links);
 }
 
 std::string rows_of(const OuterFlags& flags) {
@@ -67,7 +67,7 @@ std::string rows_of(const OuterFlags& flags) {
     PlanLayout layout = flags.layout;
     layout.compression_flag = compression;
     complete(layout, Collective::all_reduce);
-    return plan::price_of_round(layout.compression, key_of(layout, elements), layout.places(), layout.links());
+    return plan::price_of_round(layout.compression, key_of(layout, elements), layout.places(), layout.links);
   });
   return to_text(rows);
 }

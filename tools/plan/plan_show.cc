@@ -81,7 +81,7 @@ void show(const ShowOptions& options) {
   const plan::Request counted = request_of(layout, options.collective, Algorithm::one_shot, bytes);
   const std::uint64_t input_bytes = counted.count * sizeof(float);
   const plan::Choice choice =
-      plan::explain(selection_key(layout, options.collective, bytes), layout.places(), layout.links());
+      plan::explain(selection_key(layout, options.collective, bytes), layout.places(), layout.links);
   const Algorithm chosen = options.algorithm.value_or(choice.algorithm);
   fmt::print("{} of {} float32 ({}{}), compression {}\n{}\nprofile: {}\n\n", to_string(options.collective),
              counted.count, size_text(input_bytes), input_bytes == bytes ? "" : " a rank",

@@ -182,7 +182,7 @@ Nanoseconds travel(const plan::LinkCost& link) { return travel(link, link.latenc
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
-  const double rate = *layout.rate * layout.links().wire_efficiency;
+  const double rate = layout.links.wire_rate * layout.links.wire_efficiency;
   sim::SimulationOptions simulation;
   simulation.ranks = layout.world;
   simulation.seed = options.seed;
@@ -190,31 +190,31 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   simulation.losses = options.losses;
   simulation.stops = options.stops;
   simulation.timeout = nanoseconds(options.timeout);
-  simulation.window_bytes = options.layout.window_bytes();
+  simulation.window_bytes = options.layout.links.window_bytes;
   // Grants and other control frames come on top of the plan's.
   simulation.max_frames = 4 * options.max_frames;
   sim::NetworkOptions& links = simulation.links;
   links.bytes_per_second = rate;
   links.ingress_bytes_per_second = rate;
-  simulation.processors = layout.links();
+  simulation.processors = layout.links;
   links.slots = SIZE_MAX / 2;
   links.latency = travel(simulation.processors.wire);
   links.jitter = nanoseconds(options.jitter);
-  links.burst_bytes = layout.burst;
+  links.burst_bytes = layout.links.burst_bytes;
   links.hosts = layout.hosts;
   links.local_latency = travel(simulation.processors.local);
   links.wire_work = frame_work(simulation.processors.wire);
   links.local_work = frame_work(simulation.processors.local);
   links.connections = options.connections;
-  links.flow_bytes_per_second = options.flow_rate * layout.links().wire_efficiency;
+  links.flow_bytes_per_second = options.flow_rate * layout.links.wire_efficiency;
   links.buffer_bytes = options.buffer;
   links.sites = layout.sites_of_ranks();
-  links.near_latency = travel(simulation.processors.wire, *layout.near_latency);
+  links.near_latency = travel(simulation.processors.wire, layout.links.near_latency);
   const int racks = layout.has_site_rate() ? layout.sites : options.racks;  // a site's line is a rack's uplink
   if (racks > 1) {
-    const double uplink_rate = layout.has_site_rate() ? *layout.site_rate : options.rack_rate;
+    const double uplink_rate = layout.has_site_rate() ? layout.links.site_rate : options.rack_rate;
     links.hosts_per_rack = (layout.host_count() + racks - 1) / racks;
-    links.rack_bytes_per_second = uplink_rate * layout.links().wire_efficiency;
+    links.rack_bytes_per_second = uplink_rate * layout.links.wire_efficiency;
   }
   for (const auto& [rank, factor] : options.stragglers) links.slow_ranks.emplace_back(rank, rate / factor);
   // The interval at which a rank polls; fine enough not to affect the result.
@@ -272,7 +272,7 @@ class Table {
   void run_algorithm(std::uint64_t bytes, Algorithm algorithm) {
     const plan::Request request = request_of(options_.layout, options_.collective, algorithm, bytes);
     const Algorithm chosen = plan::choose(selection_key(options_.layout, options_.collective, bytes),
-                                          options_.layout.places(), options_.layout.links());
+                                          options_.layout.places(), options_.layout.links);
     const std::string name = fmt::format("{:>12}   {:>12}", bytes,
                                          fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
     const double frames = frames_of(request);

@@ -4,13 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -19,6 +15,7 @@
 #include "codec/registry.h"
 #include "plan/cost/cost.h"
 #include "plan/plan.h"
+#include "tools/command_line.h"
 
 namespace qccl::tools {
 namespace {
@@ -41,8 +38,7 @@ double median_seconds(const std::function<void()>& body) {
     body();
     seconds.push_back(now() - begin);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kSamples / 2, seconds.end());
-  return seconds[kSamples / 2];
+  return median(std::move(seconds));
 }
 
 // ---- processors
@@ -116,14 +112,6 @@ std::vector<plan::CodecSpeed> measure_codecs(const std::vector<float>& large) {
   return speeds;
 }
 
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  }
-  return "unknown processor";
-}
-
 // ---- links
 
 // The times of a pair of ranks on a link, measured by rank 0.
@@ -178,42 +166,16 @@ plan::LinkCost link_of(const PairTimes& times, const plan::Profile& profile) {
   return link;
 }
 
-class PairStore : public Store {
- public:
-  void set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-  }
-  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) return std::nullopt;
-    return values_[key];
-  }
-  std::int64_t add(const std::string& key, std::int64_t delta) override {
-    const std::lock_guard lock(mutex_);
-    const std::int64_t sum = (values_.contains(key) ? std::stoll(values_[key]) : 0) + delta;
-    values_[key] = std::to_string(sum);
-    changed_.notify_all();
-    return sum;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
 // Two threads of this process as the two ranks.
 PairTimes time_threads(TransportChoice transport) {
-  const auto store = std::make_shared<PairStore>();
+  const StoreServer server;
   PairTimes times[2];
   std::exception_ptr failures[2];
   const auto act = [&](int rank) {
     try {
       Communicator pair = init({.rank = rank,
                                 .world = 2,
-                                .store = store,
+                                .store = connect_store(server.address()),
                                 .init_timeout = Milliseconds(20'000),
                                 .transport = transport,
                                 .compression = none()});

@@ -24,21 +24,19 @@ RankSpec rank_spec(const LaunchOptions& options, int rank, int master_port, cons
   spec.command = options.command;
   spec.pipe_output = options.tag_output || !options.log_folder.empty();
   spec.inherit_input = rank == 0;
-  spec.environment = options.variables;
   spec.cores = share_of_cores(cores, rank, options.ranks);
+  const std::string number = std::to_string(rank), ranks = std::to_string(options.ranks);
+  spec.environment = {{"RANK", number},
+                      {"WORLD_SIZE", ranks},
+                      {"LOCAL_RANK", number},
+                      {"LOCAL_WORLD_SIZE", ranks},
+                      {"MASTER_ADDR", "127.0.0.1"},
+                      {"MASTER_PORT", std::to_string(master_port)}};
   // Like torchrun: N ranks with one thread per core each would compete for the cores.
   if (!is_set(options.variables, "OMP_NUM_THREADS")) {
     spec.environment.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, spec.cores.size())));
   }
-  const std::string number = std::to_string(rank), ranks = std::to_string(options.ranks);
-  for (const auto& variable : Variables{{"RANK", number},
-                                        {"WORLD_SIZE", ranks},
-                                        {"LOCAL_RANK", number},
-                                        {"LOCAL_WORLD_SIZE", ranks},
-                                        {"MASTER_ADDR", "127.0.0.1"},
-                                        {"MASTER_PORT", std::to_string(master_port)}}) {
-    spec.environment.push_back(variable);
-  }
+  spec.environment.insert(spec.environment.end(), options.variables.begin(), options.variables.end());
   return spec;
 }
 

@@ -11,13 +11,6 @@ namespace {
 // How long a destroyed group waits for operations that its peers do not finish.
 constexpr std::chrono::seconds kShutdownLimit{10};
 
-c10::intrusive_ptr<GroupOptions> options_of(const GroupSpec& spec, const Communicator& group) {
-  auto options = c10::make_intrusive<GroupOptions>(spec.settings, group.timeout());
-  options->group_name = spec.name;
-  options->global_ranks_in_group.assign(spec.global_ranks.begin(), spec.global_ranks.end());
-  return options;
-}
-
 // Ranks that make no call write a dump as well: one of them may be what the others waited for.
 void watch_failure(const Communicator& group, const WorkShare& share) {
   if (!share.trace->writes_dumps()) return;
@@ -30,10 +23,11 @@ void watch_failure(const Communicator& group, const WorkShare& share) {
 }
 
 std::shared_ptr<WorkShare> share_of_group(const std::shared_ptr<SharedJob>& job, const Communicator& group,
-                                          const GroupSpec& spec) {
+                                          const GroupSpec& spec, std::shared_ptr<GroupHooks> hooks) {
   const std::size_t trace_group = job->trace()->add_group(spec.name, spec.global_ranks);
   auto share = make_share(job, group, std::make_shared<CallbackOrder>(group.name()), trace_group);
   share->may_gate = spec.may_gate;
+  share->hooks = std::move(hooks);
   watch_failure(group, *share);
   return share;
 }
@@ -98,15 +92,61 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, con
   return share;
 }
 
-Backend::Backend(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec, bool root)
+c10::intrusive_ptr<GroupOptions> options_of(const GroupSpec& spec, std::chrono::milliseconds timeout) {
+  auto options = c10::make_intrusive<GroupOptions>(spec.settings, timeout);
+  options->group_name = spec.name;
+  options->global_ranks_in_group.assign(spec.global_ranks.begin(), spec.global_ranks.end());
+  return options;
+}
+
+// ---- GroupState
+
+GroupState::GroupState(std::shared_ptr<SharedJob> owner, Communicator communicator, const GroupSpec& spec,
+                       std::shared_ptr<GroupHooks> hooks)
+    : job(std::move(owner)),
+      group(std::move(communicator)),
+      groups(job, group, spec),
+      environment_sums(group, spec.name, !spec.settings.compression),
+      share(share_of_group(job, group, spec, std::move(hooks))) {}
+
+void GroupState::set_stream(TorchCall& call) const {
+  call.options.stream = call.stream();
+  if (!call.options.stream || !share->may_gate || share->failed_on_stream) return;
+  const int device = call.options.stream->device;
+  call.is_gated = with_torch_errors([&] { return group.stream_order(device); }) == StreamOrder::gate;
+}
+
+void GroupState::apply_timeout() {
+  with_torch_errors([&] { share->timeout.apply_change([&](auto changed) { groups.set_timeout(changed); }); });
+}
+
+// `held` outlives the posting lock: dropping the last reference to a Work frees tensors, which may need the
+// interpreter's lock.
+GroupState::WorkList GroupState::unfinished_works() {
+  WorkList held;
+  WorkList unfinished;
+  const std::lock_guard lock(posting);
+  for (const auto& weak : in_flight) {
+    if (auto work = weak.lock()) held.push_back(std::move(work));
+  }
+  std::ranges::copy_if(held, std::back_inserter(unfinished), [](const auto& work) { return !work->isCompleted(); });
+  in_flight.assign(unfinished.begin(), unfinished.end());
+  return unfinished;
+}
+
+bool GroupState::finish_operations(std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  if (!groups.wait_until_made(deadline)) return false;
+  return std::ranges::all_of(unfinished_works(), [&](const auto& work) { return work->wait_for_results(deadline); });
+}
+
+// ---- The group of a Backend
+
+Backend::Backend(std::shared_ptr<SharedJob> job, const Communicator& group, const GroupSpec& spec, bool root)
     : c10d::Backend(spec.rank, spec.size),
-      job_(std::move(job)),
       root_(root),
-      options_(options_of(spec, group)),
-      group_(std::move(group)),
-      groups_(job_, group_, spec),
-      environment_sums_(group_, spec.name, !spec.settings.compression),
-      share_(share_of_group(job_, group_, spec)) {}
+      options_(options_of(spec, group.timeout())),
+      state_(std::make_shared<GroupState>(std::move(job), group, spec, hooks_)) {}
 
 Backend::~Backend() {
   try {
@@ -116,35 +156,47 @@ Backend::~Backend() {
   }
 }
 
+GroupState& Backend::state() const {
+  if (state_ != nullptr) return *state_;
+  C10_THROW_ERROR(DistBackendError,
+                  "qccl: group '" + options_->group_name + "' has no ranks: call reconfigure() first");
+}
+
+std::shared_ptr<GroupState> Backend::state_if_any() const {
+  const std::lock_guard lock(replacing_);
+  return state_;
+}
+
 // ---- Settings
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  share_->timeout.set(timeout);
-  with_torch_errors([&] { share_->timeout.apply_change([&](auto changed) { groups_.set_timeout(changed); }); });
+  if (const auto state = state_if_any()) {
+    state->share->timeout.set(timeout);
+    state->apply_timeout();
+  }
 }
 
 void Backend::set_compression(const Compression& compression) {
+  GroupState& own = state();
   options_->settings.compression = compression;
-  environment_sums_.end();
-  with_torch_errors([&] { groups_.set_compression(compression); });
+  own.environment_sums.end();
+  with_torch_errors([&] { own.groups.set_compression(compression); });
 }
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
-  if (is_served(device)) open_device(group_, DeviceStream{std::max<int>(device.index(), 0)});
+  if (is_served(device)) open_device(state().group, DeviceStream{std::max<int>(device.index(), 0)});
 }
 
 // ---- Groups made from this one, and its end
 
 c10::intrusive_ptr<Backend> Backend::make_job(const GroupSpec& spec) {
-  auto job = std::make_shared<SharedJob>(spec);
-  JobRegistry::instance().add(job);
+  const auto job = JobRegistry::instance().add(std::make_shared<SharedJob>(spec));
   return c10::make_intrusive<Backend>(job, job->communicator(), spec, true);
 }
 
 c10::intrusive_ptr<Backend> Backend::make_grown(const Communicator& grown, const GroupSpec& spec) {
-  auto job = std::make_shared<SharedJob>(grown, spec);
-  JobRegistry::instance().add(job);
+  const auto job = JobRegistry::instance().add(std::make_shared<SharedJob>(grown, spec));
   return c10::make_intrusive<Backend>(job, job->communicator(), spec, true);
 }
 
@@ -162,14 +214,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  .size = static_cast<int>(ranks.size()),
                  .name = options ? options->group_name : options_->group_name + "/split",
                  .settings = settings_in(options, options_->settings),
-                 .may_gate = share_->may_gate};
+                 .may_gate = state().share->may_gate};
   for (const int rank : ranks) {
     require(rank >= 0 && rank < getSize(), "split", "rank ", rank, " is no rank of a group of ", getSize());
     spec.global_ranks.push_back(
         static_cast<std::int64_t>(options_->global_ranks_in_group.at(static_cast<std::size_t>(rank))));
   }
   if (options) spec.timeout = chosen_timeout(*options);
-  return with_torch_errors([&] { return make_group(job_, spec); });
+  return with_torch_errors([&] { return make_group(state().job, spec); });
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
@@ -180,7 +232,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
                  .size = size,
                  .name = options ? options->group_name : "merged",
                  .settings = settings_in(options, {}),
-                 .may_gate = share_->may_gate};
+                 .may_gate = state().share->may_gate};
   spec.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
   if (options) spec.timeout = chosen_timeout(*options);
@@ -188,53 +240,32 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
 }
 
 void Backend::abort() {
-  if (root_) job_->accept_no_more_groups();
-  with_torch_errors([&] { groups_.abort("this rank's program aborted the process group"); });
+  const auto ended = state_if_any();
+  if (ended == nullptr) return;
+  if (root_) ended->job->accept_no_more_groups();
+  with_torch_errors([&] { ended->groups.abort("this rank's program aborted the process group"); });
 }
 
 void Backend::shutdown() {
-  if (root_) job_->accept_no_more_groups();
-  const bool finished = finish_operations(kShutdownLimit);
+  const auto ended = state_if_any();
+  if (ended == nullptr) return;
+  if (root_) ended->job->accept_no_more_groups();
+  const bool finished = ended->finish_operations(kShutdownLimit);
   with_torch_errors([&] {
-    if (!finished) groups_.abort("this rank's program destroyed the process group while operations were in flight");
-    for (const Communicator& group : groups_.all()) job_->close_group(group);
+    if (!finished) {
+      ended->groups.abort("this rank's program destroyed the process group while operations were in flight");
+    }
+    for (const Communicator& group : ended->groups.all()) ended->job->close_group(group);
   });
-}
-
-bool Backend::finish_operations(std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  if (!groups_.wait_until_made(deadline)) return false;
-  return std::ranges::all_of(unfinished_works(), [&](const auto& work) { return work->wait_for_results(deadline); });
 }
 
 // ---- Calls
 
-// `held` outlives the posting lock: dropping the last reference to a Work frees tensors, which may need the
-// interpreter's lock.
-Backend::WorkList Backend::unfinished_works() {
-  WorkList held;
-  WorkList unfinished;
-  const std::lock_guard lock(posting_);
-  for (const auto& weak : in_flight_) {
-    if (auto work = weak.lock()) held.push_back(std::move(work));
-  }
-  std::ranges::copy_if(held, std::back_inserter(unfinished), [](const auto& work) { return !work->isCompleted(); });
-  in_flight_.assign(unfinished.begin(), unfinished.end());
-  return unfinished;
-}
-
-void set_stream(TorchCall& call, const Communicator& group, const WorkShare& share) {
-  call.options.stream = call.stream();
-  if (!call.options.stream || !share.may_gate || share.failed_on_stream) return;
-  const int device = call.options.stream->device;
-  call.is_gated = with_torch_errors([&] { return group.stream_order(device); }) == StreamOrder::gate;
-}
-
 // Returns the call's sequence (callback_order.h).
 std::string Backend::wait_for_turn(const TorchCall& call) const {
-  const std::chrono::milliseconds limit = call.options.timeout.value_or(share_->timeout.now());
+  const std::chrono::milliseconds limit = call.options.timeout.value_or(state().share->timeout.now());
   if (auto sequence = CallbackOrder::wait_for_turn(limit)) return *std::move(sequence);
-  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + group_.name() +
+  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + state().group.name() +
                                         "': " + call.title + " in a callback did not begin within " +
                                         std::to_string(limit.count()) +
                                         " ms: callbacks make their calls in the order in which they were added, and " +
@@ -244,36 +275,38 @@ std::string Backend::wait_for_turn(const TorchCall& call) const {
 Backend::WorkPointer Backend::start(TorchCall call) {
   if (auto ended = estimate(call)) return ended;
   if (auto part = coalesce(call)) return part;
+  GroupState& own = state();
   // An extension may have begun or ended.
-  with_torch_errors([&] { share_->timeout.apply_change([&](auto changed) { groups_.set_timeout(changed); }); });
+  own.apply_timeout();
   const bool is_message = call.is_message();
   const bool asynchronous = call.is_asynchronous;
   const bool outlives_wait = asynchronous || call.ends_on_streams();
   const std::string sequence = wait_for_turn(call);
   // Messages from callbacks use the group itself, so they match messages from the program.
-  const Communicator group = with_torch_errors([&] { return is_message ? group_ : groups_.of_sequence(sequence); });
+  const Communicator group =
+      with_torch_errors([&] { return is_message ? own.group : own.groups.of_sequence(sequence); });
   // A callback runs beside the program, so even a call it waits for counts as in flight.
   const bool in_flight = outlives_wait || !sequence.empty();
   if (call.type == c10d::OpType::BARRIER) {
-    call.earlier = unfinished_works();
+    call.earlier = own.unfinished_works();
     std::erase_if(call.earlier, [](const auto& work) { return c10d::isP2POp(work->retrieveOpType()); });
   } else if (in_flight) {
-    unfinished_works();  // drops finished works from in_flight_
+    own.unfinished_works();  // drops finished works from in_flight
   }
 
-  auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), share_);
+  auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), own.share);
   if (!is_message) {
-    const std::lock_guard order(collectives_);
-    work->post(group, sequence_.load() + 1);
-    ++sequence_;
+    const std::lock_guard order(own.collectives);
+    work->post(group, own.sequence.load() + 1);
+    ++own.sequence;
   }
   {
-    const std::lock_guard lock(posting_);
+    const std::lock_guard lock(own.posting);
     if (is_message) {
-      work->post(group, messages_ + 1);
-      ++messages_;
+      work->post(group, own.messages + 1);
+      ++own.messages;
     }
-    if (in_flight) in_flight_.emplace_back(work);
+    if (in_flight) own.in_flight.emplace_back(work);
   }
   if (outlives_wait) work->complete_from_pool();
   if (!asynchronous) work->wait();
@@ -281,33 +314,36 @@ Backend::WorkPointer Backend::start(TorchCall call) {
 }
 
 void Backend::startCoalescing() {
-  const std::lock_guard lock(posting_);
-  if (coalescing_) {
-    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + group_.name() + "' are being coalesced already");
+  GroupState& own = state();
+  const std::lock_guard lock(own.posting);
+  if (own.coalescing) {
+    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own.group.name() + "' are being coalesced already");
   }
-  coalescing_.emplace();
-  coalescing_->thread = std::this_thread::get_id();
+  own.coalescing.emplace();
+  own.coalescing->thread = std::this_thread::get_id();
 }
 
 // If this thread is coalescing, takes the call over and returns its part; else returns null.
 Backend::WorkPointer Backend::coalesce(TorchCall& call) {
-  const std::lock_guard lock(posting_);
-  if (!coalescing_ || coalescing_->thread != std::this_thread::get_id()) return nullptr;
-  auto part = c10::make_intrusive<CoalescedPart>(getRank(), call.type, share_->next_completion_key());
+  GroupState& own = state();
+  const std::lock_guard lock(own.posting);
+  if (!own.coalescing || own.coalescing->thread != std::this_thread::get_id()) return nullptr;
+  auto part = c10::make_intrusive<CoalescedPart>(getRank(), call.type, own.share->next_completion_key());
   call.part_keys = {part->getCompletionKey()};
-  coalescing_->calls.push_back(std::move(call));
-  coalescing_->parts.push_back(part);
+  own.coalescing->calls.push_back(std::move(call));
+  own.coalescing->parts.push_back(part);
   return part;
 }
 
 Backend::WorkPointer Backend::endCoalescing() {
-  std::optional<Coalescing> coalesced;
+  GroupState& own = state();
+  std::optional<GroupState::Coalescing> coalesced;
   {
-    const std::lock_guard lock(posting_);
-    coalesced.swap(coalescing_);
+    const std::lock_guard lock(own.posting);
+    coalesced.swap(own.coalescing);
   }
   if (!coalesced) {
-    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + group_.name() + "' are not being coalesced");
+    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own.group.name() + "' are not being coalesced");
   }
   if (coalesced->calls.empty()) return estimate({c10d::OpType::COALESCED, "qccl:coalesced"});
   const WorkPointer work = start(merged(std::move(coalesced->calls)));

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -25,6 +26,8 @@
 #include "work/work.h"
 
 namespace qccl::torch_binding {
+
+c10::intrusive_ptr<GroupOptions> options_of(const GroupSpec& spec, std::chrono::milliseconds timeout);
 
 // One of the tensors that a call sums over the ranks.
 struct CompressedPart {
@@ -52,13 +55,62 @@ class FeedbackByAddress {
   std::list<Item> items_;  // most recently used first
 };
 
-// The current stream of its tensors' device, and whether such streams wait for the group's calls.
-void set_stream(TorchCall& call, const Communicator& group, const WorkShare& share);
-
 // Of Works that end in `order` and are traced as the group's, with its time limit as it is now. Streams do not wait for
 // them.
 std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, const Communicator& group,
                                       std::shared_ptr<CallbackOrder> order, std::size_t trace_group);
+
+// A group with the calls that this rank has made in it.
+struct GroupState {
+  using WorkList = std::vector<c10::intrusive_ptr<CollectiveWork>>;
+
+  struct Survivors {
+    Communicator group;
+    std::vector<int> members;  // ranks of the group that was shrunk
+  };
+
+  // Calls of one thread between startCoalescing() and endCoalescing().
+  struct Coalescing {
+    std::thread::id thread;
+    std::vector<TorchCall> calls;
+    std::vector<c10::intrusive_ptr<CoalescedPart>> parts;
+  };
+
+  // The predicted time of a thread's calls.
+  struct Estimate {
+    std::thread::id thread;
+    double seconds = 0;
+  };
+
+  GroupState(std::shared_ptr<SharedJob> owner, Communicator communicator, const GroupSpec& spec,
+             std::shared_ptr<GroupHooks> hooks);
+
+  // The current stream of its tensors' device, and whether such streams wait for the group's calls.
+  void set_stream(TorchCall& call) const;
+  void apply_timeout();
+  WorkList unfinished_works();
+  bool finish_operations(std::chrono::milliseconds limit);
+
+  const std::shared_ptr<SharedJob> job;
+  Communicator group;
+  CallbackGroups groups;
+  EnvironmentSums environment_sums;
+  const std::shared_ptr<WorkShare> share;
+  std::atomic<std::uint64_t> sequence = 0;  // of collectives
+  std::atomic<int> monitored_barriers = 0;
+  std::optional<Survivors> survivors;  // of shrink_to_living(); one thread at a time
+
+  // Held while a collective is numbered and posted, so that numbers follow the order of posting. It stays held while
+  // posting waits for room among the calls in flight.
+  std::mutex collectives;
+  std::mutex posting;  // guards the members below; never held while waiting for anything
+  std::uint64_t messages = 0;
+  std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight;
+  std::optional<Coalescing> coalescing;
+  std::optional<Estimate> estimate;
+  std::map<std::string, int> sparse_reductions;  // count so far, by CallbackOrder's sequence
+  FeedbackByAddress feedback_by_address;
+};
 
 class Backend final : public c10d::Backend {
  public:
@@ -70,7 +122,7 @@ class Backend final : public c10d::Backend {
   static constexpr int kReservedTags = 1 << 30;
 
   // `root`: this group made the job, so the job accepts no further groups after it.
-  Backend(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec, bool root);
+  Backend(std::shared_ptr<SharedJob> job, const Communicator& group, const GroupSpec& spec, bool root);
   // A group of a new job of the ranks that meet in the store; collective over them. Throws qccl::Error.
   static c10::intrusive_ptr<Backend> make_job(const GroupSpec& spec);
   // Of a group that has grown, which becomes the default group.
@@ -79,8 +131,22 @@ class Backend final : public c10d::Backend {
   static c10::intrusive_ptr<Backend> make_group(const std::shared_ptr<SharedJob>& job, const GroupSpec& spec);
   ~Backend() override;
 
-  Communicator& communicator() { return group_; }
-  const SharedJob& job() const { return *job_; }
+#if QCCL_TORCH_HAS_RECONFIGURE
+  // In c10d's reconfigure regime: without ranks, as calls say with DistBackendError, until reconfigure(). `handle` must
+  // be no other group's, in no process. The spec's store is where ranks meet.
+  Backend(GroupSpec spec, std::string handle);
+  bool supportsReconfigure() const override { return regime_.has_value(); }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  // Closes the group that there is, which gives its operations in flight a few seconds, and makes one of the listed
+  // ranks, newcomers among them, in the list's order; of a set in the order that they had when the process groups
+  // began. Collective over the new ranks, which have met when it returns: the Work has ended. After an error the group
+  // has no ranks. Hooks stay; groups made of the old one go on. ValueError for a uuid that this group has used, and
+  // handles that repeat or leave out its own. No call but abort() may run beside it.
+  WorkPointer reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+
+  Communicator& communicator() { return state().group; }
+  const SharedJob& job() const { return *state().job; }
   void set_compression(const Compression& compression);
 
   const std::string getBackendName() const override { return "qccl"; }
@@ -89,10 +155,10 @@ class Backend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // More time for the calls to come, until the first of them has ended. Those of them that set a timeout have it too.
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) QCCL_OVERRIDE_2_14 {
-    share_->timeout.extend(timeout);
+    state().share->timeout.extend(timeout);
   }
   void setSequenceNumberForGroup() override {}  // every rank starts at 0
-  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  std::uint64_t getSequenceNumberForGroup() override { return state().sequence; }
   void enableCollectivesTiming() override {}  // a Work always knows its duration
 
   // Between these two the calling thread's calls end at once and do nothing. Returns the microseconds that they would
@@ -106,17 +172,17 @@ class Backend final : public c10d::Backend {
 #if QCCL_TORCH_HAS_HOOKS
   bool supportsAbortHooks() const QCCL_OVERRIDE_2_15 { return true; }
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
-  void unregisterAbortHook(std::int64_t id) override { share_->failure_hooks.remove(id); }
+  void unregisterAbortHook(std::int64_t id) override { hooks_->failure.remove(id); }
 #endif
 #if QCCL_TORCH_HAS_COMPLETION_HOOKS
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
-  void unregisterCompletionHook(std::int64_t id) override { share_->completion_hooks.remove(id); }
+  void unregisterCompletionHook(std::int64_t id) override { hooks_->completion.remove(id); }
 #endif
 
   // Opens the device, which the first call with its tensors would do; ranks are connected already. Local.
   void eagerConnectSingleDevice(at::Device device) override;
-  c10d::ErrorType getError() override { return share_->first_error; }
+  c10d::ErrorType getError() override { return state().share->first_error; }
   void abort() override;
   // Gives this rank's operations a few seconds to end, then aborts the rest.
   void shutdown() override;
@@ -193,25 +259,10 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
  private:
-  using WorkList = std::vector<c10::intrusive_ptr<CollectiveWork>>;
-
-  struct Survivors {
-    Communicator group;
-    std::vector<int> members;  // ranks of the group that was shrunk
-  };
-
-  // Calls of one thread between startCoalescing() and endCoalescing().
-  struct Coalescing {
-    std::thread::id thread;
-    std::vector<TorchCall> calls;
-    std::vector<c10::intrusive_ptr<CoalescedPart>> parts;
-  };
-
-  // The predicted time of a thread's calls.
-  struct Estimate {
-    std::thread::id thread;
-    double seconds = 0;
-  };
+  // Throws DistBackendError before the first reconfigure().
+  GroupState& state() const;
+  // Null instead, beside reconfigure() as well.
+  std::shared_ptr<GroupState> state_if_any() const;
 
   // A call with torch's timeout and asyncOp.
   template <class TorchOptions>
@@ -221,54 +272,40 @@ class Backend final : public c10d::Backend {
     call.options.log_name = log_caller();
     call.is_asynchronous = torch_options.asyncOp;
     if (torch_options.timeout != c10d::kUnsetTimeout) {
-      call.options.timeout = torch_options.timeout + share_->timeout.extension();
+      call.options.timeout = torch_options.timeout + state().share->timeout.extension();
     }
-    set_stream(call, group_, *share_);
+    state().set_stream(call);
     call.options.awaited = !call.is_asynchronous && !call.is_gated;
     return call;
   }
 
-  void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op, TorchCall& call);
   WorkPointer estimate(const TorchCall& call);
-  WorkList unfinished_works();
-  bool finish_operations(std::chrono::milliseconds limit);
   std::string wait_for_turn(const TorchCall& call) const;
   WorkPointer start(TorchCall call);
   WorkPointer coalesce(TorchCall& call);
+  void add_sum(CollectiveCall sum, TorchCall& call, bool keeps_feedback = false);
   void keep_feedback(CollectiveCall& sum);
   void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call);
-  WorkPointer receive(Tensors& tensors, int from, int tag);
+  void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op, TorchCall& call);
+  WorkPointer message(c10d::OpType type, const char* title, Tensors& tensors, int peer, int tag);
 
-  const std::shared_ptr<SharedJob> job_;
   const bool root_;
   const c10::intrusive_ptr<GroupOptions> options_;
-  Communicator group_;
-  CallbackGroups groups_;
-  EnvironmentSums environment_sums_;
-  const std::shared_ptr<WorkShare> share_;
-  std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
-  std::atomic<int> monitored_barriers_ = 0;
-  std::optional<Survivors> survivors_;  // of shrink_to_living(); one thread at a time
-
-  // Held while a collective is numbered and posted, so that numbers follow the order of posting. It stays held while
-  // posting waits for room among the calls in flight.
-  std::mutex collectives_;
-  std::mutex posting_;  // guards the members below; never held while waiting for anything
-  std::uint64_t messages_ = 0;
-  std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
-  std::optional<Coalescing> coalescing_;
-  std::optional<Estimate> estimate_;
-  std::map<std::string, int> sparse_reductions_;  // count so far, by CallbackOrder's sequence
-  FeedbackByAddress feedback_by_address_;
+  const std::shared_ptr<GroupHooks> hooks_ = std::make_shared<GroupHooks>();  // of every group
+  mutable std::mutex replacing_;       // held to change state_, and to read it beside that
+  std::shared_ptr<GroupState> state_;  // null: no ranks
+#if QCCL_TORCH_HAS_RECONFIGURE
+  struct Regime {
+    GroupSpec spec;  // of every group, but for store, ranks and timeout
+    std::string handle;
+    std::set<std::int64_t> used{};  // uuids
+  };
+  std::optional<Regime> regime_;
+#endif
 };
 
-// ValueError if the number is taken.
-#if QCCL_TORCH_HAS_HOOKS
-void add_failure_hook(Hooks<>& hooks, std::int64_t id, c10d::AbortHook hook);
-#endif
-#if QCCL_TORCH_HAS_COMPLETION_HOOKS
-void add_completion_hook(Hooks<std::uint64_t, float>& hooks, std::int64_t id, c10d::CompletionHook hook);
-#endif
+// A Work that has ended, with the call's outputs as they are.
+c10::intrusive_ptr<c10d::Work> ended_work(const TorchCall& call);
 
 // ValueError if the process group has another backend.
 Backend& own(const c10::intrusive_ptr<c10d::Backend>& backend);

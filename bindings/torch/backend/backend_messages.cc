@@ -179,49 +179,48 @@ void finish_reduction(Exchange& exchange) {
 
 }  // namespace
 
+Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, Tensors& tensors, int peer, int tag) {
+  const bool sends = type == c10d::OpType::SEND;
+  const char* const operation = sends ? "send" : "recv";
+  const at::Tensor& tensor = only(tensors, operation);
+  sends ? check_readable(tensor, operation) : check_writable(tensor, operation);
+  TorchCall call{type, title, tensors, {tensors}};
+  state().set_stream(call);
+  call.peer = peer;
+  const at::Tensor memory = sends ? call.memory.read(tensors) : call.memory.write(tensors);
+  const Elements elements = elements_of(memory);
+  MessageCall message{.incoming = !sends,
+                      .count = elements.count_in(memory),
+                      .type = elements.type,
+                      .peer = peer,
+                      .options = message_options(operation, tag, call)};
+  if (sends) {
+    message.input = memory.const_data_ptr();
+  } else {
+    message.output = memory.mutable_data_ptr();
+  }
+  call.posts.push_back([message = std::move(message)](Communicator& group) { return group.post(message); });
+  return start(std::move(call));
+}
+
 Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
-  const at::Tensor& tensor = only(tensors, "send");
-  check_readable(tensor, "send");
-  TorchCall call{c10d::OpType::SEND, "qccl:send", tensors, {tensors}};
-  set_stream(call, group_, *share_);
-  call.peer = to;
-  const at::Tensor memory = call.memory.read(tensors);
-  const Elements elements = elements_of(memory);
-  call.posts.push_back([=, data = memory.const_data_ptr(), count = elements.count_in(memory),
-                        options = message_options("send", tag, call)](Communicator& group) {
-    return group.send_async(data, count, elements.type, to, options);
-  });
-  return start(std::move(call));
+  return message(c10d::OpType::SEND, "qccl:send", tensors, to, tag);
 }
 
-Backend::WorkPointer Backend::receive(Tensors& tensors, int from, int tag) {
-  const at::Tensor& tensor = only(tensors, "recv");
-  check_writable(tensor, "recv");
+Backend::WorkPointer Backend::recv(Tensors& tensors, int from, int tag) {
   const bool any = from == kAnySource;
-  TorchCall call{any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
-                 any ? "qccl:recvAnySource" : "qccl:recv",
-                 tensors,
-                 {tensors}};
-  set_stream(call, group_, *share_);
-  call.peer = from;
-  const at::Tensor memory = call.memory.write(tensors);
-  const Elements elements = elements_of(memory);
-  call.posts.push_back([=, data = memory.mutable_data_ptr(), count = elements.count_in(memory),
-                        options = message_options("recv", tag, call)](Communicator& group) {
-    return group.recv_async(data, count, elements.type, from, options);
-  });
-  return start(std::move(call));
+  return message(any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, any ? "qccl:recvAnySource" : "qccl:recv",
+                 tensors, from, tag);
 }
 
-Backend::WorkPointer Backend::recv(Tensors& tensors, int from, int tag) { return receive(tensors, from, tag); }
-
-Backend::WorkPointer Backend::recvAnysource(Tensors& tensors, int tag) { return receive(tensors, kAnySource, tag); }
+Backend::WorkPointer Backend::recvAnysource(Tensors& tensors, int tag) { return recv(tensors, kAnySource, tag); }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   std::optional<std::chrono::milliseconds> timeout;
   if (options.timeout != c10d::kUnsetTimeout) timeout = options.timeout;
-  const int tag = kReservedTags + kReservedTags / 2 + monitored_barriers_++ % (kReservedTags / 2);
-  with_torch_errors([&] { monitored_barrier(group_, tag, timeout, wait_all_ranks); });
+  GroupState& own = state();
+  const int tag = kReservedTags + kReservedTags / 2 + own.monitored_barriers++ % (kReservedTags / 2);
+  with_torch_errors([&] { monitored_barrier(own.group, tag, timeout, wait_all_ranks); });
 }
 
 void add_sparse_all_reduce(SparseReduction reduction, TorchCall& call) {

@@ -48,48 +48,34 @@ void add_all_to_all(const Exchanged& exchanged, TorchCall& call) {
   });
 }
 
-std::size_t bytes_before(const Backend::Tensors& list, int rank) {
-  return bytes_of(std::span(list).first(static_cast<std::size_t>(rank)));
-}
-
-// Compresses only tensors of at least kLeastBytes: smaller ones are lengths and flags.
-CallOptions all_gather_options(const TorchCall& call, const at::Tensor& input,
-                               const std::optional<Compression>& compression) {
+// Gathers all inputs of a rank as one buffer. The outputs are one of each rank, or one tensor of all of them.
+// `compression`: of tensors of at least kLeastBytes; smaller ones are lengths and flags.
+void add_all_gather(const c10d::Backend& group, const Backend::Tensors& outputs, const Backend::Tensors& inputs,
+                    const std::optional<Compression>& compression, TorchCall& call) {
   constexpr std::size_t kLeastBytes = 64 * 1024;
+  const Elements elements = elements_of(inputs.front());
   CallOptions options = call.options;
-  const auto type = input.scalar_type();
-  const bool is_floating = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-  if (is_floating && input.nbytes() >= kLeastBytes) options.compression = compression;
-  return options;
-}
-
-// Gathers all inputs of a rank as one buffer, into all outputs as one buffer.
-void add_all_gather(int rank, const Backend::Tensors& outputs, const Backend::Tensors& inputs,
-                    const CallOptions& options, TorchCall& call) {
-  const auto [source, target] =
-      call.memory.read_and_write(inputs, outputs, static_cast<std::size_t>(rank) * bytes_of(inputs));
-  const Elements elements = elements_of(source);
-  call.post({Collective::all_gather, source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(source),
-             elements.type, options});
+  if (is_compressible(elements.type) && inputs.front().nbytes() >= kLeastBytes) options.compression = compression;
+  const std::vector<std::size_t> counts = uneven_counts(outputs, elements);
+  const auto memory = call.memory.read_and_write(inputs, outputs, bytes_before_own(group, outputs));
+  CollectiveCall gather = call_on(Collective::all_gather, memory, memory.source, elements, std::move(options));
+  if (!counts.empty()) gather.counts = counts;
+  call.post(std::move(gather));
 }
 
 // Gathers each rank's input into its output of the list.
 void add_list_all_gather(const c10d::Backend& group, const Backend::Tensors& outputs, const at::Tensor& input,
-                         const CallOptions& options, TorchCall& call) {
+                         const std::optional<Compression>& compression, TorchCall& call) {
   check_readable(input, "all_gather");
   check_list(group, outputs, input, "all_gather");
   for (const at::Tensor& output : outputs) check_writable(output, "all_gather");
-  const Elements elements = elements_of(input);
-  std::vector<std::size_t> counts = counts_of(outputs, elements);
-  if (all_equal(counts)) return add_all_gather(group.getRank(), outputs, {input}, options, call);
-  const auto [source, target] = call.memory.read_and_write({input}, outputs, bytes_before(outputs, group.getRank()));
-  call.post({Collective::all_gather, source.const_data_ptr(), target.mutable_data_ptr(), 0, elements.type, options},
-            std::move(counts));
+  add_all_gather(group, outputs, {input}, compression, call);
 }
 
 // All lists become the same: the inputs of rank 0, then those of rank 1, and so on.
 void add_all_gather_of_several(const c10d::Backend& group, const Backend::TensorLists& outputs,
-                               const Backend::Tensors& inputs, const CallOptions& options, TorchCall& call) {
+                               const Backend::Tensors& inputs, const std::optional<Compression>& compression,
+                               TorchCall& call) {
   const std::size_t total = inputs.size() * static_cast<std::size_t>(group.getSize());
   for (const Backend::Tensors& list : outputs) {
     require(list.size() == total, "all_gather", "with ", inputs.size(), " inputs a rank each list must have ", total,
@@ -101,8 +87,20 @@ void add_all_gather_of_several(const c10d::Backend& group, const Backend::Tensor
   }
   const std::int64_t count = static_cast<std::int64_t>(total) * inputs.front().numel();
   const at::Tensor gathered = at::empty({count}, inputs.front().options().requires_grad(false));
-  add_all_gather(group.getRank(), {gathered}, inputs, options, call);
+  add_all_gather(group, {gathered}, inputs, compression, call);
   for (const Backend::Tensors& list : outputs) call.memory.copy_back(gathered, list);
+}
+
+// Gathers the inputs into the list of outputs, which only the root has.
+void add_gather(const c10d::Backend& group, const Backend::TensorLists& outputs, const Backend::Tensors& inputs,
+                TorchCall& call) {
+  CallMemory::Pair memory;
+  if (outputs.empty()) {
+    memory.source = call.memory.read(inputs);
+  } else {
+    memory = call.memory.read_and_write(inputs, outputs.front(), bytes_before_own(group, outputs.front()));
+  }
+  call.post(call_on(Collective::gather, memory, memory.source, elements_of(memory.source), call.options));
 }
 
 }  // namespace
@@ -122,10 +120,8 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
   } else {
     memory = root ? call.memory.read(tensors) : call.memory.write(tensors);
   }
-  const Elements elements = elements_of(memory);
   call.options.root = static_cast<int>(options.rootRank);
-  call.post(
-      {Collective::broadcast, nullptr, memory.data_ptr(), elements.count_in(memory), elements.type, call.options});
+  call.post(call_on(Collective::broadcast, {{}, memory}, memory, elements_of(memory), call.options));
   return start(std::move(call));
 }
 
@@ -136,11 +132,11 @@ Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, c
           " for ", inputs.size());
   check_alike(inputs, "all_gather");
   TorchCall call = make_call(c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs, options);
-  const CallOptions own = all_gather_options(call, inputs.front(), options_->settings.all_gather_compression);
+  const auto& compression = options_->settings.all_gather_compression;
   if (inputs.size() == 1) {
-    add_list_all_gather(*this, outputs.front(), inputs.front(), own, call);
+    add_list_all_gather(*this, outputs.front(), inputs.front(), compression, call);
   } else {
-    add_all_gather_of_several(*this, outputs, inputs, own, call);
+    add_all_gather_of_several(*this, outputs, inputs, compression, call);
   }
   return start(std::move(call));
 }
@@ -158,8 +154,7 @@ Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors&
               " tensors, one has ", of_rank.size());
       list.push_back(of_rank[i]);
     }
-    add_list_all_gather(*this, list, inputs[i],
-                        all_gather_options(call, inputs[i], options_->settings.all_gather_compression), call);
+    add_list_all_gather(*this, list, inputs[i], options_->settings.all_gather_compression, call);
   }
   return start(std::move(call));
 }
@@ -178,8 +173,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "all_gather");
     check_parts(*this, outputs[i], inputs[i], "all_gather");
-    const CallOptions own = all_gather_options(call, inputs[i], options_->settings.all_gather_compression);
-    add_all_gather(getRank(), {outputs[i]}, {inputs[i]}, own, call);
+    add_all_gather(*this, {outputs[i]}, {inputs[i]}, options_->settings.all_gather_compression, call);
   }
   return start(std::move(call));
 }
@@ -192,19 +186,12 @@ Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, cons
   check_readable(input, "gather");
   require(outputs.size() == (root ? 1U : 0U), "gather", "takes a list of outputs on the root, and none elsewhere");
   TorchCall call = make_call(c10d::OpType::GATHER, "qccl:gather", inputs, outputs, options);
-  CallMemory::Pair memory;
+  call.options.root = static_cast<int>(options.rootRank);
   if (root) {
     check_even_list(*this, outputs.front(), input, "gather");
     for (const at::Tensor& output : outputs.front()) check_writable(output, "gather");
-    memory = call.memory.read_and_write(inputs, outputs.front(), bytes_before(outputs.front(), getRank()));
-  } else {
-    memory.source = call.memory.read(inputs);
   }
-  const Elements elements = elements_of(input);
-  call.options.root = static_cast<int>(options.rootRank);
-  void* const target = root ? memory.target.mutable_data_ptr() : nullptr;
-  call.post({Collective::gather, memory.source.const_data_ptr(), target, elements.count_in(memory.source),
-             elements.type, call.options});
+  add_gather(*this, outputs, inputs, call);
   return start(std::move(call));
 }
 
@@ -219,17 +206,8 @@ Backend::WorkPointer Backend::gather_into_tensor(at::Tensor& output, at::Tensor&
     outputs = {{output}};
   }
   TorchCall call = make_call(c10d::OpType::GATHER, "qccl:gather", inputs, outputs, options);
-  CallMemory::Pair memory;
-  if (outputs.empty()) {
-    memory.source = call.memory.read(inputs);
-  } else {
-    memory = call.memory.read_and_write(inputs, outputs.front(), static_cast<std::size_t>(getRank()) * input.nbytes());
-  }
-  const Elements elements = elements_of(input);
   call.options.root = static_cast<int>(options.rootRank);
-  void* const target = outputs.empty() ? nullptr : memory.target.mutable_data_ptr();
-  call.post({Collective::gather, memory.source.const_data_ptr(), target, elements.count_in(memory.source),
-             elements.type, call.options});
+  add_gather(*this, outputs, inputs, call);
   return start(std::move(call));
 }
 
@@ -243,15 +221,12 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, con
   CallMemory::Pair memory;
   if (root) {
     check_even_list(*this, inputs.front(), output, "scatter");
-    memory = call.memory.read_and_write(inputs.front(), outputs, bytes_before(inputs.front(), getRank()));
+    memory = call.memory.read_and_write(inputs.front(), outputs, bytes_before_own(*this, inputs.front()));
   } else {
     memory.target = call.memory.write(outputs);
   }
-  const Elements elements = elements_of(output);
   call.options.root = static_cast<int>(options.rootRank);
-  const void* const source = root ? memory.source.const_data_ptr() : nullptr;
-  call.post({Collective::scatter, source, memory.target.mutable_data_ptr(), elements.count_in(memory.target),
-             elements.type, call.options});
+  call.post(call_on(Collective::scatter, memory, memory.target, elements_of(output), call.options));
   return start(std::move(call));
 }
 

@@ -33,9 +33,19 @@ ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
 // If the group keeps feedback for all calls and this one has none of its own, gives it the feedback of its memory.
 void Backend::keep_feedback(CollectiveCall& sum) {
   if (!sum.options.error_feedback.is_none() || !options_->settings.error_feedback) return;
-  if (with_torch_errors([&] { return group_.choice(sum); }).compression.is_none()) return;
-  const std::lock_guard lock(posting_);
-  sum.options.error_feedback = feedback_by_address_.of(sum.output, sum.count);
+  GroupState& own = state();
+  if (with_torch_errors([&] { return own.group.choice(sum); }).compression.is_none()) return;
+  const std::lock_guard lock(own.posting);
+  sum.options.error_feedback = own.feedback_by_address.of(sum.output, sum.count);
+}
+
+// Adds a reduction with the compression that the group has for it. `keeps_feedback`: it may have the group's.
+void Backend::add_sum(CollectiveCall sum, TorchCall& call, bool keeps_feedback) {
+  state().environment_sums.restrict(sum);
+  if (keeps_feedback) keep_feedback(sum);
+  // The next call with it is to be made after this one.
+  if (!sum.options.error_feedback.is_none()) call.is_gated = false;
+  call.post(std::move(sum));
 }
 
 void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call) {
@@ -46,13 +56,8 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
   options.keep_input = part.keep_input;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
   const at::Tensor memory = call.memory.update(part.tensor);
-  void* const data = memory.mutable_data_ptr();
-  CollectiveCall sum{Collective::all_reduce, data, data, elements.count_in(memory), elements.type, std::move(options)};
-  environment_sums_.restrict(sum);
-  if (elements.parts == 1) keep_feedback(sum);
-  // The next call with it is to be made after this one.
-  if (!sum.options.error_feedback.is_none()) call.is_gated = false;
-  call.post(std::move(sum));
+  add_sum(call_on(Collective::all_reduce, {memory, memory}, memory, elements, std::move(options)), call,
+          elements.parts == 1);
 }
 
 Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -74,12 +79,13 @@ Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::All
   const at::Tensor& tensor = only(tensors, "all_reduce");
   TorchCall call = make_call(c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", tensors, {tensors}, options);
   const std::string sequence = wait_for_turn(call);
+  GroupState& own = state();
   int number = 0;
   {
-    const std::lock_guard lock(posting_);
-    number = sparse_reductions_[sequence]++;
+    const std::lock_guard lock(own.posting);
+    number = own.sparse_reductions[sequence]++;
   }
-  if (const auto stream = call.stream()) open_device(group_, *stream);
+  if (const auto stream = call.stream()) open_device(own.group, *stream);
   add_sparse_all_reduce({tensor, options.reduceOp, getRank(), getSize(), kReservedTags + number % (kReservedTags / 2)},
                         call);
   return start(std::move(call));
@@ -99,25 +105,23 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
   TorchCall call = make_call(c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", call.options);
   call.options.root = static_cast<int>(options.rootRank);
-  const at::Tensor memory = root ? call.memory.update(tensor) : call.memory.read(tensors);
-  void* const target = root ? memory.mutable_data_ptr() : nullptr;
-  CollectiveCall sum{Collective::reduce,        memory.const_data_ptr(), target,
-                     elements.count_in(memory), elements.type,           call.options};
-  environment_sums_.restrict(sum);
-  call.post(std::move(sum));
+  CallMemory::Pair memory;
+  memory.source = root ? call.memory.update(tensor) : call.memory.read(tensors);
+  if (root) memory.target = memory.source;
+  add_sum(call_on(Collective::reduce, memory, memory.source, elements, call.options), call);
   return start(std::move(call));
 }
 
+// The inputs are one of each rank, or one tensor of all of them.
 void Backend::add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op,
                                  TorchCall& call) {
   CallOptions options = call.options;
   const Elements elements = reduction_of(output, op, "reduce_scatter", options);
-  const auto [source, target] =
-      call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(getRank()) * output.nbytes());
-  CollectiveCall sum{Collective::reduce_scatter, source.const_data_ptr(), target.mutable_data_ptr(),
-                     elements.count_in(target),  elements.type,           std::move(options)};
-  environment_sums_.restrict(sum);
-  call.post(std::move(sum));
+  const std::vector<std::size_t> counts = uneven_counts(inputs, elements);
+  const auto memory = call.memory.read_and_write(inputs, {output}, bytes_before_own(*this, inputs));
+  CollectiveCall sum = call_on(Collective::reduce_scatter, memory, memory.target, elements, std::move(options));
+  if (!counts.empty()) sum.counts = counts;
+  add_sum(std::move(sum), call);
 }
 
 Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -128,19 +132,7 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inpu
   check_writable(output, "reduce_scatter");
   check_list(*this, list, output, "reduce_scatter");
   TorchCall call = make_call(c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", list, {outputs}, options);
-  const Elements elements = reduction_of(output, options.reduceOp, "reduce_scatter", call.options);
-  const std::vector<std::size_t> counts = counts_of(list, elements);
-  if (all_equal(counts)) {
-    add_reduce_scatter(output, list, options.reduceOp, call);
-    return start(std::move(call));
-  }
-  const std::size_t offset = bytes_of(std::span(list).first(static_cast<std::size_t>(getRank())));
-  const auto [source, target] = call.memory.read_and_write(list, outputs, offset);
-  CollectiveCall sum{
-      Collective::reduce_scatter, source.const_data_ptr(), target.mutable_data_ptr(), 0, elements.type, call.options};
-  sum.counts = counts;
-  environment_sums_.restrict(sum);
-  call.post(std::move(sum), counts);
+  add_reduce_scatter(output, list, options.reduceOp, call);
   return start(std::move(call));
 }
 

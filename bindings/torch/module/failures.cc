@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/reconfigurable.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -46,7 +45,7 @@ void bind_failures(py::module_& module) {
   module.def(
       "make_reconfigurable",
       [](const GroupSpec& spec, const std::string& handle) -> BackendPointer {
-        return c10::make_intrusive<Reconfigurable>(spec, handle);
+        return c10::make_intrusive<Backend>(spec, handle);
       },
       Released());
 #endif

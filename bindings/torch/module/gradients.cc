@@ -15,11 +15,9 @@ EnvironmentSums::Caller EnvironmentSums::find_caller() {
   return {sums_gradients, std::move(name)};
 }
 
-void EnvironmentSums::log_once(const CollectiveCall& call, const Caller& caller) {
+void EnvironmentSums::log_once(const Compression& compression, const Caller& caller) {
   auto& logged = logged_[caller.sums_gradients ? 0 : 1];
-  if (group_.rank() != 0 || logged) return;
-  const Compression compression = group_.choice(call).compression;
-  if (compression.is_none() || logged.exchange(true)) return;
+  if (group_.rank() != 0 || compression.is_none() || logged.exchange(true)) return;
   const py::gil_scoped_acquire held;
   py::module_::import("qccl._gradients")
       .attr("log_sums")(name_, compression.to_string(), caller.name, caller.sums_gradients);
@@ -28,9 +26,13 @@ void EnvironmentSums::log_once(const CollectiveCall& call, const Caller& caller)
 void EnvironmentSums::restrict(CollectiveCall& call) {
   if (!applies_ || call.options.compression || !is_sum(call.options.op)) return;
   with_torch_errors([&] {
-    if (group_.compression().is_none()) return;
+    const Compression own = group_.compression();
+    if (own.is_none()) return;
+    const Compression compression = group_.choice(call).compression;
+    const bool may_change = own.name() == automatic().name();
+    if (compression.is_none() && !may_change) return;  // it is too small, say
     const Caller caller = find_caller();
-    log_once(call, caller);
+    log_once(compression, caller);
     if (!caller.sums_gradients) call.options.compression = none();
   });
 }

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/reconfigurable.h"
 #include "qccl/error_feedback.h"
 #include "qccl/launch.h"
 #include "qccl/policy.h"
@@ -219,9 +218,6 @@ void bind_launch(py::module& module) {
 
 Backend& own(const BackendPointer& backend) {
   if (auto* own = dynamic_cast<Backend*>(backend.get())) return *own;
-#if QCCL_TORCH_HAS_RECONFIGURE
-  if (auto* own = dynamic_cast<Reconfigurable*>(backend.get())) return *own->current();
-#endif
   C10_THROW_ERROR(ValueError, "not a process group of the qccl backend but of " + backend->getBackendName());
 }
 

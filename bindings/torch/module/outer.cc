@@ -97,95 +97,92 @@ std::function<Communicator(const Error&)> replacing(py::object replace) {
   };
 }
 
-class TorchOuterLoop {
- public:
-  TorchOuterLoop(const BackendPointer& backend, const std::vector<std::tuple<std::string, at::Tensor, bool>>& tensors,
-                 const py::object& optimizer, const py::dict& settings) {
-    train::OuterOptions options;
-    const auto take = [&]<class T>(const char* key, T& field) { field = settings[key].cast<T>(); };
-    take("every", options.every);
-    take("fragments", options.fragments);
-    take("delay", options.delay);
-    take("blend", options.blend);
-    take("error_feedback", options.error_feedback);
-    take("error_decay", options.error_decay);
-    take("bfloat16_residual", options.bfloat16_residual);
-    take("is_weighted", options.is_weighted);
-    if (const auto ms = settings["every_ms"].cast<std::optional<std::int64_t>>())
-      options.every_time = Milliseconds(*ms);
-    options.go_on = !settings["replace_group"].is_none();
-    if (options.go_on) options.replace_group = replacing(settings["replace_group"]);
-    options.compression = Compression::parse(settings["compression"].cast<std::string>());
-    if (py::isinstance<py::tuple>(optimizer)) {
-      const auto [rate, momentum, nesterov] = optimizer.cast<std::tuple<double, double, bool>>();
-      sgd_ = std::make_shared<train::OuterSgd>(
-          train::OuterSgdOptions{.learning_rate = rate, .momentum = momentum, .nesterov = nesterov});
-      options.optimizer = sgd_;
-    } else {
-      options.optimizer = std::make_shared<PythonOptimizer>(optimizer);
-    }
-    std::vector<train::OuterParameter> parameters;
-    for (const auto& [name, tensor, is_averaged] : tensors) {
-      parameters.push_back(parameter_of(name, tensor, is_averaged));
-    }
-    const py::gil_scoped_release released;
-    loop_ = std::make_unique<train::OuterLoop>(own(backend).communicator(), std::move(parameters), options);
-  }
-  ~TorchOuterLoop() {
-    const py::gil_scoped_release released;
-    loop_.reset();
-  }
-
-  void step(double samples) { loop_->step(samples); }
-  void finish() { loop_->finish(); }
-  void regroup(const BackendPointer& backend) { loop_->regroup(own(backend).communicator()); }
-  // 0 if the optimizer is Python's.
-  double learning_rate() const { return sgd_ ? sgd_->learning_rate() : 0; }
-  void set_learning_rate(double rate) {
-    if (sgd_) sgd_->set_learning_rate(rate);
-  }
-  void begin_waiting() { loop_->begin_waiting(); }
-  std::size_t fragments() const { return loop_->fragments(); }
-  bool begins_round() const { return loop_->begins_round(); }
-  std::uint64_t rounds() const { return loop_->rounds(); }
-  std::uint64_t rounds_begun() const { return loop_->rounds_begun(); }
-  std::uint64_t steps() const { return loop_->steps(); }
-  std::vector<std::size_t> members(std::size_t fragment) const { return loop_->members(fragment); }
-  at::Tensor global(std::size_t fragment) const {
-    const auto values = loop_->global(fragment);
-    return view_of(values, static_cast<std::int64_t>(values.size())).clone();
-  }
-  at::Tensor residual(std::size_t fragment) const {
-    const auto values = loop_->residual(fragment);
-    return view_of(values, static_cast<std::int64_t>(values.size())).clone();
-  }
-  // The bytes belong to the tensor.
-  at::Tensor save() const {
-    const auto saved = std::make_shared<std::vector<std::byte>>(loop_->save());
-    return at::from_blob(
-        saved->data(), static_cast<std::int64_t>(saved->size()), [saved](void*) {}, at::TensorOptions(at::kByte));
-  }
-  // On any device.
-  void load(const at::Tensor& saved, bool is_own) {
-    const at::Tensor bytes = saved.to(at::kCPU, at::kByte).contiguous();
-    loop_->load(std::as_bytes(std::span(bytes.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(bytes.numel()))),
-                is_own);
-  }
-  py::list history() const {
-    py::list rounds;
-    for (const train::OuterRound& round : loop_->history()) {
-      py::dict each;
-      visit_fields(round, [&](const char* key, const auto& field) { each[key] = field; });
-      each["computing"] = round.computing();
-      rounds.append(each);
-    }
-    return rounds;
-  }
-
- private:
-  std::shared_ptr<train::OuterSgd> sgd_;
-  std::unique_ptr<train::OuterLoop> loop_;
+// The loop with its optimizer, if that is not Python's.
+struct TorchOuterLoop : train::OuterLoop {
+  TorchOuterLoop(const BackendPointer& backend, std::vector<train::OuterParameter> parameters,
+                 const train::OuterOptions& options)
+      : OuterLoop(own(backend).communicator(), std::move(parameters), options),
+        sgd(std::dynamic_pointer_cast<train::OuterSgd>(options.optimizer)) {}
+  std::shared_ptr<train::OuterSgd> sgd;
 };
+
+// Waits for the round in flight.
+struct EndOfLoop {
+  void operator()(const TorchOuterLoop* loop) const {
+    const py::gil_scoped_release released;
+    delete loop;
+  }
+};
+using LoopPointer = std::unique_ptr<TorchOuterLoop, EndOfLoop>;
+
+// SGD's rate, momentum and whether it is Nesterov's, or methods of Python's.
+std::shared_ptr<train::OuterOptimizer> optimizer_of(const py::object& given) {
+  if (!py::isinstance<py::tuple>(given)) return std::make_shared<PythonOptimizer>(given);
+  const auto [rate, momentum, nesterov] = given.cast<std::tuple<double, double, bool>>();
+  return std::make_shared<train::OuterSgd>(
+      train::OuterSgdOptions{.learning_rate = rate, .momentum = momentum, .nesterov = nesterov});
+}
+
+LoopPointer make_loop(const BackendPointer& backend,
+                      const std::vector<std::tuple<std::string, at::Tensor, bool>>& tensors,
+                      const py::object& optimizer, const py::dict& settings) {
+  train::OuterOptions options;
+  const auto take = [&]<class T>(const char* key, T& field) { field = settings[key].cast<T>(); };
+  take("every", options.every);
+  take("fragments", options.fragments);
+  take("delay", options.delay);
+  take("blend", options.blend);
+  take("error_feedback", options.error_feedback);
+  take("error_decay", options.error_decay);
+  take("bfloat16_residual", options.bfloat16_residual);
+  take("is_weighted", options.is_weighted);
+  if (const auto ms = settings["every_ms"].cast<std::optional<std::int64_t>>()) options.every_time = Milliseconds(*ms);
+  options.go_on = !settings["replace_group"].is_none();
+  if (options.go_on) options.replace_group = replacing(settings["replace_group"]);
+  options.compression = Compression::parse(settings["compression"].cast<std::string>());
+  options.optimizer = optimizer_of(optimizer);
+  std::vector<train::OuterParameter> parameters;
+  for (const auto& [name, tensor, is_averaged] : tensors) {
+    parameters.push_back(parameter_of(name, tensor, is_averaged));
+  }
+  const py::gil_scoped_release released;
+  return LoopPointer(new TorchOuterLoop(backend, std::move(parameters), options));
+}
+
+at::Tensor copy_of(std::span<const float> values) {
+  return view_of(values, static_cast<std::int64_t>(values.size())).clone();
+}
+
+// The bytes belong to the tensor.
+at::Tensor saved_state(const TorchOuterLoop& loop) {
+  const auto saved = std::make_shared<std::vector<std::byte>>(loop.save());
+  return at::from_blob(
+      saved->data(), static_cast<std::int64_t>(saved->size()), [saved](void*) {}, at::TensorOptions(at::kByte));
+}
+
+// On any device.
+void load_state(TorchOuterLoop& loop, const at::Tensor& saved, bool is_own) {
+  const at::Tensor bytes = saved.to(at::kCPU, at::kByte).contiguous();
+  loop.load(std::as_bytes(std::span(bytes.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(bytes.numel()))),
+            is_own);
+}
+
+py::list history_of(const TorchOuterLoop& loop) {
+  py::list rounds;
+  for (const train::OuterRound& round : loop.history()) {
+    py::dict each;
+    visit_fields(round, [&](const char* key, const auto& field) { each[key] = field; });
+    each["computing"] = round.computing();
+    rounds.append(each);
+  }
+  return rounds;
+}
+
+// 0 if the optimizer is Python's.
+double learning_rate(const TorchOuterLoop& loop) { return loop.sgd ? loop.sgd->learning_rate() : 0; }
+void set_learning_rate(TorchOuterLoop& loop, double rate) {
+  if (loop.sgd) loop.sgd->set_learning_rate(rate);
+}
 
 // The fields of each row, and the table. `model`: the number of parameters and their names; without names any number of
 // fragments may do.
@@ -210,13 +207,15 @@ py::tuple plan(const std::pair<std::uint64_t, std::vector<std::string>>& model, 
 
 void bind_outer(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<TorchOuterLoop>(module, "OuterLoop")
-      .def(py::init<const BackendPointer&, const std::vector<std::tuple<std::string, at::Tensor, bool>>&,
-                    const py::object&, const py::dict&>())
+  py::class_<TorchOuterLoop, LoopPointer>(module, "OuterLoop")
+      .def(py::init(&make_loop))
       .def("step", &TorchOuterLoop::step, Released())
       .def("finish", &TorchOuterLoop::finish, Released())
-      .def("regroup", &TorchOuterLoop::regroup, Released())
-      .def_property("learning_rate", &TorchOuterLoop::learning_rate, &TorchOuterLoop::set_learning_rate)
+      .def(
+          "regroup",
+          [](TorchOuterLoop& loop, const BackendPointer& backend) { loop.regroup(own(backend).communicator()); },
+          Released())
+      .def_property("learning_rate", &learning_rate, &set_learning_rate)
       .def("begin_waiting", &TorchOuterLoop::begin_waiting)
       .def_property_readonly("fragments", &TorchOuterLoop::fragments)
       .def_property_readonly("begins_round", &TorchOuterLoop::begins_round)
@@ -224,11 +223,13 @@ void bind_outer(py::module_& module) {
       .def_property_readonly("rounds_begun", &TorchOuterLoop::rounds_begun)
       .def_property_readonly("steps", &TorchOuterLoop::steps)
       .def("members", &TorchOuterLoop::members)
-      .def("global_values", &TorchOuterLoop::global)
-      .def("residual", &TorchOuterLoop::residual)
-      .def("save", &TorchOuterLoop::save, Released())
-      .def("load", &TorchOuterLoop::load, Released())
-      .def("history", &TorchOuterLoop::history);
+      .def("global_values",
+           [](const TorchOuterLoop& loop, std::size_t fragment) { return copy_of(loop.global(fragment)); })
+      .def("residual",
+           [](const TorchOuterLoop& loop, std::size_t fragment) { return copy_of(loop.residual(fragment)); })
+      .def("save", &saved_state, Released())
+      .def("load", &load_state, Released())
+      .def("history", &history_of);
   module.def("plan_outer", &plan);
 }
 

@@ -65,4 +65,11 @@ class Hooks {
   std::map<std::int64_t, std::shared_ptr<const Hook>> hooks_;  // guarded by mutex_
 };
 
+// Those of a process group.
+struct GroupHooks {
+  Hooks<> failure;  // run once, when a group's first failure is seen
+  // Run for every operation that succeeded, with its Work's getCompletionKey() and milliseconds.
+  Hooks<std::uint64_t, float> completion;
+};
+
 }  // namespace qccl::torch_binding

@@ -2,7 +2,9 @@
 // ended.
 #pragma once
 
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/jit_type.h>
 
 #include <functional>
 #include <string>
@@ -62,13 +64,22 @@ struct TorchCall {
     for (const auto& list : outputs) device = device_of(list, title, device);
     return device;
   }
+  // What the future has: a list, or a list of lists.
+  c10::TypePtr value_type() const {
+    c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
+    return outputs.size() > 1 ? c10::ListType::create(type) : type;
+  }
+  c10::IValue value() const {
+    if (outputs.size() > 1) return c10::IValue(outputs);
+    return c10::IValue(outputs.empty() ? std::vector<at::Tensor>{} : outputs.front());
+  }
   std::chrono::milliseconds timeout() const { return options.timeout.value_or(c10d::kUnsetTimeout); }
 
-  // Adds a collective; with `counts`, which it keeps, in its v form.
+  // Adds a collective, and keeps its counts.
   void post(CollectiveCall call) {
-    posts.push_back([call = std::move(call)](Communicator& group) { return group.post(call); });
-  }
-  void post(CollectiveCall call, std::vector<std::size_t> counts) {
+    if (!call.counts)
+      return posts.push_back([call = std::move(call)](Communicator& group) { return group.post(call); });
+    std::vector<std::size_t> counts(call.counts->begin(), call.counts->end());
     posts.push_back([call = std::move(call), counts = std::move(counts)](Communicator& group) mutable {
       call.counts = counts;
       return group.post(call);
@@ -85,5 +96,13 @@ struct TorchCall {
     earlier.clear();
   }
 };
+
+// A collective of the elements of `counted` on this memory. A buffer that this rank does not have is undefined.
+inline CollectiveCall call_on(Collective collective, const CallMemory::Pair& memory, const at::Tensor& counted,
+                              const Elements& elements, CallOptions options) {
+  void* const target = memory.target.defined() ? memory.target.mutable_data_ptr() : nullptr;
+  const void* const source = memory.source.defined() ? memory.source.const_data_ptr() : nullptr;
+  return {collective, source, target, elements.count_in(counted), elements.type, std::move(options)};
+}
 
 }  // namespace qccl::torch_binding

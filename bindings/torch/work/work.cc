@@ -1,7 +1,5 @@
 #include "work/work.h"
 
-#include <ATen/core/List.h>
-#include <ATen/core/jit_type.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -109,11 +107,6 @@ std::vector<c10::Device> devices_of(const TorchCall& call) {
   add_devices(call.inputs, devices);
   for (const auto& list : call.outputs) add_devices(list, devices);
   return devices;
-}
-
-c10::IValue value_of(const TorchCall& call) {
-  if (call.outputs.size() > 1) return c10::IValue(call.outputs);
-  return c10::IValue(call.outputs.empty() ? std::vector<at::Tensor>{} : call.outputs.front());
 }
 
 // Copies the results of a call whose operations have ended.
@@ -325,10 +318,10 @@ bool CollectiveWork::take_results() {
 
 // Without locks: hooks may ask this Work.
 void CollectiveWork::run_hooks(bool group_failed) const {
-  if (group_failed) share_->failure_hooks.run();
+  if (group_failed) share_->hooks->failure.run();
   if (end_.failure) return;
-  share_->completion_hooks.run(completion_key_, getDuration());
-  for (const std::uint64_t key : call_.part_keys) share_->completion_hooks.run(key, getDuration());
+  share_->hooks->completion.run(completion_key_, getDuration());
+  for (const std::uint64_t key : call_.part_keys) share_->hooks->completion.run(key, getDuration());
 }
 
 // ---- torch's queries
@@ -353,14 +346,12 @@ std::vector<at::Tensor> CollectiveWork::result() {
   if (call_.outputs.size() > 1) {
     C10_THROW_ERROR(DistBackendError, "qccl: result() of a list of lists: use get_future().value()");
   }
-  return call_.outputs.empty() ? std::vector<at::Tensor>{} : call_.outputs.front();
+  return call_.value().toTensorVector();
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFuture() {
-  c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
-  if (call_.outputs.size() > 1) type = c10::ListType::create(type);
   return value_.get(
-      type, operations_.devices(), has_results_, [this](auto& future) { complete_value(future); },
+      call_.value_type(), operations_.devices(), has_results_, [this](auto& future) { complete_value(future); },
       operations_.end_on_streams());
 }
 
@@ -369,9 +360,9 @@ c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFutureResult() {
 }
 
 void CollectiveWork::complete_value(c10::ivalue::Future& future) const {
-  if (operations_.end_on_streams() && !has_results_) return operations_.complete(future, value_of(call_));
+  if (operations_.end_on_streams() && !has_results_) return operations_.complete(future, call_.value());
   if (end_.failure) return future.setError(end_.failure);
-  future.markCompleted(value_of(call_));
+  future.markCompleted(call_.value());
 }
 
 void CollectiveWork::complete_result(c10::ivalue::Future& future) const {

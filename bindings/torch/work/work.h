@@ -169,9 +169,7 @@ struct WorkShare {
   CallTimeout timeout;
   bool may_gate = false;                      // streams wait for calls on a device, where they can
   std::atomic<bool> failed_on_stream{false};  // a stream went on after a failure: later calls raise it on the host
-  Hooks<> failure_hooks;                      // run once, when the group's first failure is seen
-  // Run for every operation that succeeded, with its Work's getCompletionKey() and milliseconds.
-  Hooks<std::uint64_t, float> completion_hooks;
+  std::shared_ptr<GroupHooks> hooks = std::make_shared<GroupHooks>();
   std::uint64_t first_completion_key = 0;  // of the group; no other group of the process has its keys
   std::atomic<std::uint64_t> completion_keys = 0;
 

@@ -42,34 +42,10 @@ struct Pipe {
 // The data that the child needs, made before the fork.
 struct Plan {
   std::vector<char*> arguments;
-  std::vector<std::string> variables;
-  std::vector<char*> environment;
   Pipe output, errors;
   Pipe report;  // carries errno if exec fails; closed by exec if not
   pid_t launcher = -1;
 };
-
-std::string name_of(const std::string& variable) { return variable.substr(0, variable.find('=')); }
-
-// The launcher's environment; the variables in `added` replace those of the same name.
-std::vector<std::string> merged_environment(const Variables& added) {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string name = name_of(*variable);
-    bool replaced = false;
-    for (const auto& [key, value] : added) replaced = replaced || key == name;
-    if (!replaced) variables.emplace_back(*variable);
-  }
-  for (const auto& [key, value] : added) variables.push_back(key + "=" + value);
-  return variables;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> list;
-  for (std::string& text : texts) list.push_back(text.data());
-  list.push_back(nullptr);
-  return list;
-}
 
 void redirect(const Plan& plan, const RankSpec& spec) {
   if (!spec.inherit_input) {
@@ -95,8 +71,9 @@ void bind(const std::vector<int>& cores) {
   if (::getppid() != plan.launcher) ::_exit(1);  // died before the line above
   redirect(plan, spec);
   bind(spec.cores);
+  for (const auto& [name, value] : spec.environment) ::setenv(name.c_str(), value.c_str(), 1);
   signals.restore();
-  ::execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
+  ::execvp(plan.arguments[0], plan.arguments.data());
   const int why = errno;
   const ssize_t reported = ::write(plan.report.write.get(), &why, sizeof(why));
   ::_exit(reported == sizeof(why) ? 127 : 126);
@@ -230,9 +207,8 @@ os::Fd watch_process(pid_t pid) { return os::Fd(static_cast<int>(::syscall(SYS_p
 std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignals& signals, RankProcess& started) {
   Plan plan;
   std::vector<std::string> command = spec.command;
-  plan.arguments = pointers(command);
-  plan.variables = merged_environment(spec.environment);
-  plan.environment = pointers(plan.variables);
+  for (std::string& word : command) plan.arguments.push_back(word.data());
+  plan.arguments.push_back(nullptr);
   plan.launcher = ::getpid();
   plan.report = Pipe::create();
   if (spec.pipe_output) {

@@ -60,7 +60,7 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 struct RankSpec {
   int rank = 0;
   std::vector<std::string> command;  // program (looked up in PATH) and arguments
-  Variables environment;             // added to the launcher's own
+  Variables environment;             // added to the launcher's own; the last of a name counts
   bool pipe_output = false;          // else the launcher's stdout and stderr
   bool inherit_input = false;        // else /dev/null
   std::vector<int> cores;            // to run on; empty: all that the launcher may use

@@ -62,8 +62,8 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Elements whose codes depend on each other, through a scale for instance; 1 if each stands alone. Slices are whole
-  // numbers of buckets, except a chunk's last slice.
+  // Elements whose decoded values depend on each other, through a scale for instance; 1 if each stands alone, however
+  // they are packed. Slices are whole numbers of buckets, except a chunk's last slice.
   virtual std::uint32_t bucket_size() const = 0;
   // Upper limit of the bytes encode() writes for `elements`; grows with them.
   virtual std::size_t max_encoded_bytes(std::size_t elements) const = 0;
@@ -95,7 +95,8 @@ class Codec {
   virtual bool is_exact() const { return false; }
   // For codecs that the kernels of devices have (kernels/device/slice_job.h): these make the same bytes.
   virtual std::optional<kernels::device::PayloadFormat> device_format() const { return std::nullopt; }
-  // The bytes that gradients of this type take on average, which prices assume; the same on all ranks.
+  // The bytes that gradients of this type, before they are widened, take on average, which prices assume. The same on
+  // all ranks, and at most max_encoded_bytes().
   virtual std::size_t expected_encoded_bytes(std::size_t elements, DataType /*type*/) const {
     return max_encoded_bytes(elements);
   }

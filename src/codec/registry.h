@@ -64,7 +64,7 @@ struct CodecEntry {
   std::string_view summary;                // one line
   std::string_view layout;                 // the byte table of its header
   std::string_view bound;                  // largest error of an element, as a formula
-  std::string_view source;                 // paper or format
+  std::string_view source;                 // paper or format; every codec of the library has one
   std::span<const CodecSetting> settings;  // at most Compression::kMaxSettings
   // Called only with values that the settings allow; null for an entry that has no format.
   std::shared_ptr<const Codec> (*make)(const SettingValues& values) = nullptr;

@@ -29,6 +29,7 @@ INSTANTIATE_TEST_SUITE_P(All, CodecContract, ::testing::ValuesIn(extreme_compres
 
 enum class Fault {
   nothing,
+  expects_too_many_bytes,
   too_many_bytes,
   tight_bound,
   numbers_for_nan,
@@ -50,6 +51,9 @@ class FaultyCodec final : public Codec {
 
   std::uint32_t bucket_size() const override { return kBucket; }
   std::size_t max_encoded_bytes(std::size_t elements) const override { return right_->max_encoded_bytes(elements); }
+  std::size_t expected_encoded_bytes(std::size_t elements, DataType /*type*/) const override {
+    return max_encoded_bytes(elements) + (fault_ == Fault::expects_too_many_bytes ? 1 : 0);
+  }
   std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const override {
     std::vector<float> values(source.begin(), source.end());
     for (float& value : values) {
@@ -104,6 +108,7 @@ class FaultyCodec final : public Codec {
 
 TEST(CodecContractItself, finds_every_kind_of_fault) {
   const std::pair<Fault, const char*> faults[] = {
+      {Fault::expects_too_many_bytes, "more bytes are expected than are allowed"},
       {Fault::too_many_bytes, "are the limit"},
       {Fault::tight_bound, "beyond the bound"},
       {Fault::numbers_for_nan, "became"},

@@ -51,6 +51,11 @@ class Contract {
   std::string check() {
     for (const std::size_t count : counts()) {
       if (codec_.max_encoded_bytes(count) > codec_.max_encoded_bytes(count + 1)) return "the limit of bytes falls";
+      for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16}) {
+        if (codec_.expected_encoded_bytes(count, type) > codec_.max_encoded_bytes(count)) {
+          return fmt::format("{} elements: more bytes are expected than are allowed", count);
+        }
+      }
       const auto families = kernels::families_with_nonfinite();
       for (std::size_t i = 0; i<families.size(); i += count> kManyElements ? 4 : 1) {
         const ValueFamily& family = families[i];

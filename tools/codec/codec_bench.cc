@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kBenchFooter =
     R"(Errors are those of one encoding, in slices as in a collective. NMSE is the sum of squared errors over the sum
-of squares; max is the largest error over the root mean square of the values; bits are those of an element with all
+of squares; max/rms is the largest error over the root mean square of the values; bits are those of an element with all
 headers. '!' marks an error beyond the codec's stated bound.
 
 Speeds are those of one thread on the beginning of the first data set, in GB/s of float32 and as a multiple of memcpy of
@@ -138,7 +138,7 @@ std::string rate_text(const Rate& rate) { return fmt::format("{:>7.1f} ({:.2f})"
 
 void print_heading(const DataSet& data) {
   fmt::print("# {}: {} floats\n# {:<{}} {:>8} {:>7} {:>10} {:>9}\n", data.name, data.values.size(), "codec",
-             kNameWidth - 2, "bits", "ratio", "NMSE", "max");
+             kNameWidth - 2, "bits", "ratio", "NMSE", "max/rms");
 }
 
 void print_row(const Compression& compression, const Distortion& d) {

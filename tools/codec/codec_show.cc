@@ -49,10 +49,10 @@ void print_size(const Codec& codec) {
   const std::uint64_t elements = slice_elements(&codec, DataType::float32, kDefaultSliceBytes);
   const std::size_t bytes = codec.max_encoded_bytes(elements);
   const double bits = 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
-  fmt::print(
-      "{:<10}{:.4g} bits an element at most: {} bytes for a slice of {} elements, {:.2f} times smaller than "
-      "float32\n",
-      "size", bits, bytes, elements, 32 / bits);
+  const std::string ratio = bits <= 32 ? fmt::format("{:.2f} times smaller than", 32 / bits)
+                                       : fmt::format("{:.2f} times the size of", bits / 32);
+  fmt::print("{:<10}{:.4g} bits an element at most: {} bytes for a slice of {} elements, {} float32\n", "size", bits,
+             bytes, elements, ratio);
   const double expected = 8 * expected_element_bytes(&codec, DataType::float32, elements);
   if (expected < bits) fmt::print("{:<10}{:.4g} bits expected of gradients, which prices assume\n", "", expected);
   fmt::print("{:<10}{} element{}\n", "bucket", codec.bucket_size(), codec.bucket_size() == 1 ? "" : "s");

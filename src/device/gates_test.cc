@@ -107,8 +107,9 @@ TEST_F(GatesTest, a_driver_whose_calls_wait_for_one_that_frees_memory_has_none) 
 
 TEST_F(GatesTest, streams_that_do_not_see_that_they_may_go_on_have_none) {
   fake::set_hazard(Hazard::late_stream, true);
-  expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported,
-                 "the host let it go on, and a second later it still waited");
+  const auto gates = Gates::open(*device_).take_or_throw();
+  expect_failure(gates->try_out(), ErrorKind::unsupported, "the host let it go on, and a second later it still waited");
+  fake::set_hazard(Hazard::late_stream, false);
 }
 
 // With so many queues, one for the library's stream.

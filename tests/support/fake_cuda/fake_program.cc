@@ -7,8 +7,8 @@
 namespace qccl::device::fake {
 namespace {
 
-// Longer than gates wait for a stream when they are tried.
-constexpr std::chrono::milliseconds kLate(1500);
+// How late a stream is at most, if the hazard is not taken away before: longer than gates wait when they are tried.
+constexpr std::chrono::seconds kLate(30);
 
 // Memory that an item of a stream uses: an allocation that it keeps alive, or the program's own.
 struct Place {
@@ -54,7 +54,10 @@ Code stream_wait_value(CUstream_st* handle, DevicePointer address, std::uint32_t
       if (driver().devices.fault(device) != Code::success) return;
       std::this_thread::yield();
     }
-    if (driver().hazards.has(Hazard::late_stream)) std::this_thread::sleep_for(kLate);
+    const auto end = std::chrono::steady_clock::now() + kLate;
+    while (driver().hazards.has(Hazard::late_stream) && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   });
   return code;
 }

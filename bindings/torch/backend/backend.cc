@@ -156,8 +156,8 @@ Backend::~Backend() {
   }
 }
 
-GroupState& Backend::state() const {
-  if (state_ != nullptr) return *state_;
+std::shared_ptr<GroupState> Backend::state() const {
+  if (auto found = state_if_any()) return found;
   C10_THROW_ERROR(DistBackendError,
                   "qccl: group '" + options_->group_name + "' has no ranks: call reconfigure() first");
 }
@@ -178,14 +178,14 @@ void Backend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void Backend::set_compression(const Compression& compression) {
-  GroupState& own = state();
+  const auto own = state();
   options_->settings.compression = compression;
-  own.environment_sums.end();
-  with_torch_errors([&] { own.groups.set_compression(compression); });
+  own->environment_sums.end();
+  with_torch_errors([&] { own->groups.set_compression(compression); });
 }
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
-  if (is_served(device)) open_device(state().group, DeviceStream{std::max<int>(device.index(), 0)});
+  if (is_served(device)) open_device(state()->group, DeviceStream{std::max<int>(device.index(), 0)});
 }
 
 // ---- Groups made from this one, and its end
@@ -214,14 +214,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  .size = static_cast<int>(ranks.size()),
                  .name = options ? options->group_name : options_->group_name + "/split",
                  .settings = settings_in(options, options_->settings),
-                 .may_gate = state().share->may_gate};
+                 .may_gate = state()->share->may_gate};
   for (const int rank : ranks) {
     require(rank >= 0 && rank < getSize(), "split", "rank ", rank, " is no rank of a group of ", getSize());
     spec.global_ranks.push_back(
         static_cast<std::int64_t>(options_->global_ranks_in_group.at(static_cast<std::size_t>(rank))));
   }
   if (options) spec.timeout = chosen_timeout(*options);
-  return with_torch_errors([&] { return make_group(state().job, spec); });
+  return with_torch_errors([&] { return make_group(state()->job, spec); });
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
@@ -232,7 +232,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
                  .size = size,
                  .name = options ? options->group_name : "merged",
                  .settings = settings_in(options, {}),
-                 .may_gate = state().share->may_gate};
+                 .may_gate = state()->share->may_gate};
   spec.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
   if (options) spec.timeout = chosen_timeout(*options);
@@ -262,10 +262,10 @@ void Backend::shutdown() {
 // ---- Calls
 
 // Returns the call's sequence (callback_order.h).
-std::string Backend::wait_for_turn(const TorchCall& call) const {
-  const std::chrono::milliseconds limit = call.options.timeout.value_or(state().share->timeout.now());
+std::string Backend::wait_for_turn(const TorchCall& call, const GroupState& own) const {
+  const std::chrono::milliseconds limit = call.options.timeout.value_or(own.share->timeout.now());
   if (auto sequence = CallbackOrder::wait_for_turn(limit)) return *std::move(sequence);
-  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + state().group.name() +
+  C10_THROW_ERROR(DistNetworkError, "qccl: rank " + std::to_string(getRank()) + ", group '" + own.group.name() +
                                         "': " + call.title + " in a callback did not begin within " +
                                         std::to_string(limit.count()) +
                                         " ms: callbacks make their calls in the order in which they were added, and " +
@@ -273,40 +273,40 @@ std::string Backend::wait_for_turn(const TorchCall& call) const {
 }
 
 Backend::WorkPointer Backend::start(TorchCall call) {
-  if (auto ended = estimate(call)) return ended;
-  if (auto part = coalesce(call)) return part;
-  GroupState& own = state();
+  const auto own = state();
+  if (auto ended = estimate(call, *own)) return ended;
+  if (auto part = coalesce(call, *own)) return part;
   // An extension may have begun or ended.
-  own.apply_timeout();
+  own->apply_timeout();
   const bool is_message = call.is_message();
   const bool asynchronous = call.is_asynchronous;
   const bool outlives_wait = asynchronous || call.ends_on_streams();
-  const std::string sequence = wait_for_turn(call);
+  const std::string sequence = wait_for_turn(call, *own);
   // Messages from callbacks use the group itself, so they match messages from the program.
   const Communicator group =
-      with_torch_errors([&] { return is_message ? own.group : own.groups.of_sequence(sequence); });
+      with_torch_errors([&] { return is_message ? own->group : own->groups.of_sequence(sequence); });
   // A callback runs beside the program, so even a call it waits for counts as in flight.
   const bool in_flight = outlives_wait || !sequence.empty();
   if (call.type == c10d::OpType::BARRIER) {
-    call.earlier = own.unfinished_works();
+    call.earlier = own->unfinished_works();
     std::erase_if(call.earlier, [](const auto& work) { return c10d::isP2POp(work->retrieveOpType()); });
   } else if (in_flight) {
-    own.unfinished_works();  // drops finished works from in_flight
+    own->unfinished_works();  // drops finished works from in_flight
   }
 
-  auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), own.share);
+  auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), own->share);
   if (!is_message) {
-    const std::lock_guard order(own.collectives);
-    work->post(group, own.sequence.load() + 1);
-    ++own.sequence;
+    const std::lock_guard order(own->collectives);
+    work->post(group, own->sequence.load() + 1);
+    ++own->sequence;
   }
   {
-    const std::lock_guard lock(own.posting);
+    const std::lock_guard lock(own->posting);
     if (is_message) {
-      work->post(group, own.messages + 1);
-      ++own.messages;
+      work->post(group, own->messages + 1);
+      ++own->messages;
     }
-    if (in_flight) own.in_flight.emplace_back(work);
+    if (in_flight) own->in_flight.emplace_back(work);
   }
   if (outlives_wait) work->complete_from_pool();
   if (!asynchronous) work->wait();
@@ -314,18 +314,17 @@ Backend::WorkPointer Backend::start(TorchCall call) {
 }
 
 void Backend::startCoalescing() {
-  GroupState& own = state();
-  const std::lock_guard lock(own.posting);
-  if (own.coalescing) {
-    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own.group.name() + "' are being coalesced already");
+  const auto own = state();
+  const std::lock_guard lock(own->posting);
+  if (own->coalescing) {
+    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own->group.name() + "' are being coalesced already");
   }
-  own.coalescing.emplace();
-  own.coalescing->thread = std::this_thread::get_id();
+  own->coalescing.emplace();
+  own->coalescing->thread = std::this_thread::get_id();
 }
 
 // If this thread is coalescing, takes the call over and returns its part; else returns null.
-Backend::WorkPointer Backend::coalesce(TorchCall& call) {
-  GroupState& own = state();
+Backend::WorkPointer Backend::coalesce(TorchCall& call, GroupState& own) {
   const std::lock_guard lock(own.posting);
   if (!own.coalescing || own.coalescing->thread != std::this_thread::get_id()) return nullptr;
   auto part = c10::make_intrusive<CoalescedPart>(getRank(), call.type, own.share->next_completion_key());
@@ -336,14 +335,14 @@ Backend::WorkPointer Backend::coalesce(TorchCall& call) {
 }
 
 Backend::WorkPointer Backend::endCoalescing() {
-  GroupState& own = state();
+  const auto own = state();
   std::optional<GroupState::Coalescing> coalesced;
   {
-    const std::lock_guard lock(own.posting);
-    coalesced.swap(own.coalescing);
+    const std::lock_guard lock(own->posting);
+    coalesced.swap(own->coalescing);
   }
   if (!coalesced) {
-    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own.group.name() + "' are not being coalesced");
+    C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own->group.name() + "' are not being coalesced");
   }
   if (coalesced->calls.empty()) return estimate({c10d::OpType::COALESCED, "qccl:coalesced"});
   const WorkPointer work = start(merged(std::move(coalesced->calls)));

@@ -145,8 +145,8 @@ class Backend final : public c10d::Backend {
   WorkPointer reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 
-  Communicator& communicator() { return state().group; }
-  const SharedJob& job() const { return *state().job; }
+  Communicator communicator() const { return state()->group; }
+  std::shared_ptr<const SharedJob> job() const { return state()->job; }
   void set_compression(const Compression& compression);
 
   const std::string getBackendName() const override { return "qccl"; }
@@ -155,10 +155,10 @@ class Backend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // More time for the calls to come, until the first of them has ended. Those of them that set a timeout have it too.
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) QCCL_OVERRIDE_2_14 {
-    state().share->timeout.extend(timeout);
+    state()->share->timeout.extend(timeout);
   }
   void setSequenceNumberForGroup() override {}  // every rank starts at 0
-  std::uint64_t getSequenceNumberForGroup() override { return state().sequence; }
+  std::uint64_t getSequenceNumberForGroup() override { return state()->sequence; }
   void enableCollectivesTiming() override {}  // a Work always knows its duration
 
   // Between these two the calling thread's calls end at once and do nothing. Returns the microseconds that they would
@@ -182,7 +182,7 @@ class Backend final : public c10d::Backend {
 
   // Opens the device, which the first call with its tensors would do; ranks are connected already. Local.
   void eagerConnectSingleDevice(at::Device device) override;
-  c10d::ErrorType getError() override { return state().share->first_error; }
+  c10d::ErrorType getError() override { return state()->share->first_error; }
   void abort() override;
   // Gives this rank's operations a few seconds to end, then aborts the rest.
   void shutdown() override;
@@ -260,8 +260,8 @@ class Backend final : public c10d::Backend {
 
  private:
   // Throws DistBackendError before the first reconfigure().
-  GroupState& state() const;
-  // Null instead, beside reconfigure() as well.
+  std::shared_ptr<GroupState> state() const;
+  // Null instead.
   std::shared_ptr<GroupState> state_if_any() const;
 
   // A call with torch's timeout and asyncOp.
@@ -271,18 +271,19 @@ class Backend final : public c10d::Backend {
     TorchCall call{type, title, std::move(inputs), std::move(outputs)};
     call.options.log_name = log_caller();
     call.is_asynchronous = torch_options.asyncOp;
+    const auto own = state();
     if (torch_options.timeout != c10d::kUnsetTimeout) {
-      call.options.timeout = torch_options.timeout + state().share->timeout.extension();
+      call.options.timeout = torch_options.timeout + own->share->timeout.extension();
     }
-    state().set_stream(call);
+    own->set_stream(call);
     call.options.awaited = !call.is_asynchronous && !call.is_gated;
     return call;
   }
 
-  WorkPointer estimate(const TorchCall& call);
-  std::string wait_for_turn(const TorchCall& call) const;
+  WorkPointer estimate(const TorchCall& call, GroupState& own);
+  std::string wait_for_turn(const TorchCall& call, const GroupState& own) const;
   WorkPointer start(TorchCall call);
-  WorkPointer coalesce(TorchCall& call);
+  WorkPointer coalesce(TorchCall& call, GroupState& own);
   void add_sum(CollectiveCall sum, TorchCall& call, bool keeps_feedback = false);
   void keep_feedback(CollectiveCall& sum);
   void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call);
@@ -292,8 +293,8 @@ class Backend final : public c10d::Backend {
   const bool root_;
   const c10::intrusive_ptr<GroupOptions> options_;
   const std::shared_ptr<GroupHooks> hooks_ = std::make_shared<GroupHooks>();  // of every group
-  mutable std::mutex replacing_;       // held to change state_, and to read it beside that
-  std::shared_ptr<GroupState> state_;  // null: no ranks
+  mutable std::mutex replacing_;                                              // guards state_
+  std::shared_ptr<GroupState> state_;                                         // null: no ranks
 #if QCCL_TORCH_HAS_RECONFIGURE
   struct Regime {
     GroupSpec spec;  // of every group, but for store, ranks and timeout

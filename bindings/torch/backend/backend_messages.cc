@@ -185,7 +185,7 @@ Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, Tens
   const at::Tensor& tensor = only(tensors, operation);
   sends ? check_readable(tensor, operation) : check_writable(tensor, operation);
   TorchCall call{type, title, tensors, {tensors}};
-  state().set_stream(call);
+  state()->set_stream(call);
   call.peer = peer;
   const at::Tensor memory = sends ? call.memory.read(tensors) : call.memory.write(tensors);
   const Elements elements = elements_of(memory);
@@ -218,9 +218,9 @@ Backend::WorkPointer Backend::recvAnysource(Tensors& tensors, int tag) { return 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   std::optional<std::chrono::milliseconds> timeout;
   if (options.timeout != c10d::kUnsetTimeout) timeout = options.timeout;
-  GroupState& own = state();
-  const int tag = kReservedTags + kReservedTags / 2 + own.monitored_barriers++ % (kReservedTags / 2);
-  with_torch_errors([&] { monitored_barrier(own.group, tag, timeout, wait_all_ranks); });
+  const auto own = state();
+  const int tag = kReservedTags + kReservedTags / 2 + own->monitored_barriers++ % (kReservedTags / 2);
+  with_torch_errors([&] { monitored_barrier(own->group, tag, timeout, wait_all_ranks); });
 }
 
 void add_sparse_all_reduce(SparseReduction reduction, TorchCall& call) {

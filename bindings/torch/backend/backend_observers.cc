@@ -37,26 +37,25 @@ c10::intrusive_ptr<c10d::Work> ended_work(const TorchCall& call) {
 }
 
 void Backend::startTimeEstimate() {
-  GroupState& own = state();
-  const std::lock_guard lock(own.posting);
-  if (own.estimate) {
-    C10_THROW_ERROR(DistBackendError, "qccl: the time of group '" + own.group.name() + "' is being estimated already");
+  const auto own = state();
+  const std::lock_guard lock(own->posting);
+  if (own->estimate) {
+    C10_THROW_ERROR(DistBackendError, "qccl: the time of group '" + own->group.name() + "' is being estimated already");
   }
-  own.estimate = {std::this_thread::get_id()};
+  own->estimate = {std::this_thread::get_id()};
 }
 
 float Backend::endTimeEstimate() {
-  GroupState& own = state();
-  const std::lock_guard lock(own.posting);
-  if (!own.estimate || own.estimate->thread != std::this_thread::get_id()) {
-    C10_THROW_ERROR(DistBackendError, "qccl: this thread estimates no time of group '" + own.group.name() + "'");
+  const auto own = state();
+  const std::lock_guard lock(own->posting);
+  if (!own->estimate || own->estimate->thread != std::this_thread::get_id()) {
+    C10_THROW_ERROR(DistBackendError, "qccl: this thread estimates no time of group '" + own->group.name() + "'");
   }
-  return static_cast<float>(std::exchange(own.estimate, std::nullopt)->seconds * 1e6);
+  return static_cast<float>(std::exchange(own->estimate, std::nullopt)->seconds * 1e6);
 }
 
 // If this thread estimates, adds the call's time and returns a Work that has ended. Otherwise returns null.
-Backend::WorkPointer Backend::estimate(const TorchCall& call) {
-  GroupState& own = state();
+Backend::WorkPointer Backend::estimate(const TorchCall& call, GroupState& own) {
   {
     const std::lock_guard lock(own.posting);
     if (!own.estimate || own.estimate->thread != std::this_thread::get_id()) return nullptr;

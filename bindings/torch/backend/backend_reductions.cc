@@ -33,15 +33,15 @@ ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
 // If the group keeps feedback for all calls and this one has none of its own, gives it the feedback of its memory.
 void Backend::keep_feedback(CollectiveCall& sum) {
   if (!sum.options.error_feedback.is_none() || !options_->settings.error_feedback) return;
-  GroupState& own = state();
-  if (with_torch_errors([&] { return own.group.choice(sum); }).compression.is_none()) return;
-  const std::lock_guard lock(own.posting);
-  sum.options.error_feedback = own.feedback_by_address.of(sum.output, sum.count);
+  const auto own = state();
+  if (with_torch_errors([&] { return own->group.choice(sum); }).compression.is_none()) return;
+  const std::lock_guard lock(own->posting);
+  sum.options.error_feedback = own->feedback_by_address.of(sum.output, sum.count);
 }
 
 // Adds a reduction with the compression that the group has for it. `keeps_feedback`: it may have the group's.
 void Backend::add_sum(CollectiveCall sum, TorchCall& call, bool keeps_feedback) {
-  state().environment_sums.restrict(sum);
+  state()->environment_sums.restrict(sum);
   if (keeps_feedback) keep_feedback(sum);
   // The next call with it is to be made after this one.
   if (!sum.options.error_feedback.is_none()) call.is_gated = false;
@@ -78,14 +78,14 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
 Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = only(tensors, "all_reduce");
   TorchCall call = make_call(c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", tensors, {tensors}, options);
-  const std::string sequence = wait_for_turn(call);
-  GroupState& own = state();
+  const auto own = state();
+  const std::string sequence = wait_for_turn(call, *own);
   int number = 0;
   {
-    const std::lock_guard lock(own.posting);
-    number = own.sparse_reductions[sequence]++;
+    const std::lock_guard lock(own->posting);
+    number = own->sparse_reductions[sequence]++;
   }
-  if (const auto stream = call.stream()) open_device(own.group, *stream);
+  if (const auto stream = call.stream()) open_device(own->group, *stream);
   add_sparse_all_reduce({tensor, options.reduceOp, getRank(), getSize(), kReservedTags + number % (kReservedTags / 2)},
                         call);
   return start(std::move(call));

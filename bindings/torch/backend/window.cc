@@ -147,9 +147,9 @@ c10d::WindowAttr TensorWindow::get_attr(std::int64_t rank) {
 }
 
 c10::intrusive_ptr<c10d::Window> Backend::new_window(const std::optional<at::Tensor>& tensor) {
-  const GroupState& own = state();
-  auto share = make_share(own.job, own.group, own.share->order, own.share->trace_group);
-  auto window = c10::make_intrusive<TensorWindow>(own.job, own.group, std::move(share));
+  const auto own = state();
+  auto share = make_share(own->job, own->group, own->share->order, own->share->trace_group);
+  auto window = c10::make_intrusive<TensorWindow>(own->job, own->group, std::move(share));
   if (tensor) window->tensor_register(*tensor);
   return window;
 }

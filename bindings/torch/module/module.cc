@@ -180,7 +180,7 @@ std::string describe(const BackendPointer& backend) { return own(backend).commun
 
 // Ranks, hosts and compression.
 std::tuple<int, std::size_t, std::string> job_facts(const BackendPointer& backend) {
-  const Communicator& group = own(backend).communicator();
+  const Communicator group = own(backend).communicator();
   const std::vector<int> hosts = group.hosts();
   return {group.size(), std::set(hosts.begin(), hosts.end()).size(), group.compression().to_string()};
 }
@@ -198,7 +198,7 @@ void bind_reports(py::module& module) {
   module.def("describe", &describe, Released());
   module.def("job_facts", &job_facts, Released());
   module.def(
-      "trace", [](const BackendPointer& backend) { return own(backend).job().trace()->to_json(); }, Released());
+      "trace", [](const BackendPointer& backend) { return own(backend).job()->trace()->to_json(); }, Released());
 }
 
 void bind_launch(py::module& module) {

@@ -49,8 +49,8 @@ class Newcomer {
   using MakeCard = std::function<Result<std::string>(const std::string& host)>;
 
   // Waits at one door after another until a member gives a seat. DeadlineExceeded says what was wrong with each door;
-  // InvalidArgument: the job has another key. Fails as `make_card` too, which is called for each round. After each seat,
-  // call settle().
+  // InvalidArgument: the job has another key. Fails as `make_card` too, which is called for each round. After each
+  // seat, call settle().
   Result<Seat> wait_for_seat(const MakeCard& make_card);
   // After a seat: fails once the members have given the meeting up, or the door is lost.
   Status look();

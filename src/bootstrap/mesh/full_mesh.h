@@ -1,8 +1,8 @@
 // Connects every rank of a job with every other rank, at start-up.
 //
-// Each rank listens on TCP and on an abstract unix socket, gives the others a card that names both, then dials all lower
-// ranks and accepts all higher ones (handshake.h). Two ranks of a host get a unix socket, over which they set up shared
-// memory, and a TCP connection beside it in case that fails. Ranks exchange their cards through a store
+// Each rank listens on TCP and on an abstract unix socket, gives the others a card that names both, then dials all
+// lower ranks and accepts all higher ones (handshake.h). Two ranks of a host get a unix socket, over which they set up
+// shared memory, and a TCP connection beside it in case that fails. Ranks exchange their cards through a store
 // (meeting/card_exchange.h), or as their job grows through the group that grows and its doors.
 #pragma once
 
@@ -53,9 +53,9 @@ struct PeerSockets {
 // Of `options.launch` only the addresses count. Fails as choose_addresses() does.
 Result<MeshListener> listen_for_mesh(const FullMeshOptions& options, const Clock& clock);
 
-// Blocks in this thread until all ranks are connected. Listens to nothing afterwards. `look` is called now and then; its
-// failure ends the attempt. DeadlineExceeded names the ranks that could not be reached; PeerLost names one that ended
-// meanwhile; Misuse, InvalidArgument, Unsupported: settings that differ.
+// Blocks in this thread until all ranks are connected. Listens to nothing afterwards. `look` is called now and then;
+// its failure ends the attempt. DeadlineExceeded names the ranks that could not be reached; PeerLost names one that
+// ended meanwhile; Misuse, InvalidArgument, Unsupported: settings that differ.
 Result<PeerSockets> connect_full_mesh(MeshListener listener, GatheredCards gathered, const FullMeshOptions& options,
                                       const std::function<Status()>& look, const Clock& clock);
 

@@ -42,8 +42,8 @@ struct GenerationResult {
   std::string reason{};                            // failed, superseded: for people; at most kMaxReasonBytes
 };
 
-// What a newcomer is given at the door of an open job: its rank in the world that the job grows to, and how to reach the
-// others. Members tell each other the same without records.
+// What a newcomer is given at the door of an open job: its rank in the world that the job grows to, and how to reach
+// the others. Members tell each other the same without records.
 struct Seat {
   // Longer than any encoded seat without records.
   static constexpr std::size_t kMaxBytes = 2048;

@@ -344,7 +344,7 @@ Backend::WorkPointer Backend::endCoalescing() {
   if (!coalesced) {
     C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + own->group.name() + "' are not being coalesced");
   }
-  if (coalesced->calls.empty()) return estimate({c10d::OpType::COALESCED, "qccl:coalesced"});
+  if (coalesced->calls.empty()) return estimate({c10d::OpType::COALESCED, "qccl:coalesced"}, *own);
   const WorkPointer work = start(merged(std::move(coalesced->calls)));
   const auto whole = c10::dynamic_intrusive_pointer_cast<CollectiveWork>(work);
   for (const auto& part : coalesced->parts) part->set_whole(whole);

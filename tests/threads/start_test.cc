@@ -23,6 +23,7 @@ constexpr std::size_t kBytesBeforeOutcome = 2 + 8 + 8 + 8 + 1;
 class PutsRelayBeforeRank0 {
  public:
   std::string operator()(std::string_view bytes) {
+    if (relay_ != nullptr) return std::string(bytes);  // what a rank asks while it waits for its peers
     received_ += bytes;
     const std::size_t passing = std::min(received_.size(), kBytesBeforeOutcome) - passed_;
     std::string passed = received_.substr(passed_, passing);

@@ -284,7 +284,9 @@ std::string chunk_violation(const Reduction& reduction, const ByteVector& output
     const BucketSum sum(reduction, first, last);
     for (std::uint64_t i = first; i < last; ++i) {
       const auto violation = sum.violation(i - first, element(reduction.call.type, output, i - output_begin));
-      if (!violation.empty()) return fmt::format("chunk of rank {}, element {}: {}", tree.owner, i, violation);
+      if (violation.empty()) continue;
+      if (tree.owner >= 0) return fmt::format("chunk of rank {}, element {}: {}", tree.owner, i, violation);
+      return fmt::format("element {}, of which every rank adds all (support/sum_tree.cc): {}", i, violation);
     }
   }
   return {};

@@ -15,7 +15,7 @@ constexpr const char* kCheckFooter =
     R"(Walks every collective, algorithm and world with even and ragged counts, roots and layouts of hosts,
 compressed and not, and runs all ranks' steps symbolically. Every element of the result must hold each
 contribution once, added in the same order on every rank; every send must have its receive; no rank may
-wait for ever; nothing may be overwritten before it is read.
+wait for ever; nothing may be overwritten before it is read, whichever of a rank's lanes come first.
 
 --plant puts a mistake into every plan that has room for it, to show that the checker finds it.
 
@@ -90,8 +90,9 @@ class PlanCheck {
   // The checker has found nothing.
   int conclude_planted() const {
     std::fflush(stdout);
-    fmt::print(stderr, "qccl plan check: a {} was planted in {} of {} plans: {}\n", to_string(*options_.planted),
-               planted_, total_.plans, planted_ == 0 ? "none has room for it" : "not found");
+    fmt::print(stderr, "qccl plan check: the mistake {} was planted in {} of {} plans: {}\n",
+               to_string(*options_.planted), planted_, total_.plans,
+               planted_ == 0 ? "none has room for it" : "not found");
     return kExitUsage;
   }
 

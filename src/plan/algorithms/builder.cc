@@ -12,7 +12,7 @@ std::vector<int> Builder::others() const {
 
 void Builder::add_whole(Lane lane, int chunk) {
   lane.chunk = static_cast<std::uint32_t>(chunk);
-  lane.count = chunks_[lane.chunk].count;
+  lane.count = range_of(chunk).count;
   if (lane.count > 0) add(std::move(lane));
 }
 

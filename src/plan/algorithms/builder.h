@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "plan/plan.h"
 
 namespace qccl::plan {
@@ -19,7 +20,7 @@ class Builder {
   int root() const { return request_.root; }
   bool is_root() const { return rank_ == request_.root; }
   const std::vector<Range>& ranges() const { return chunks_; }
-  std::uint64_t begin_of(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)].begin; }
+  std::uint64_t begin_of(int chunk) const { return range_of(chunk).begin; }
 
   // Every other rank, starting after this one, so that ranks do not all send to rank 0 first.
   std::vector<int> others() const;
@@ -54,6 +55,11 @@ class Builder {
   RankSchedule take() { return std::move(schedule_); }
 
  private:
+  // There is such a chunk: see AlgorithmEntry::chunk_count.
+  const Range& range_of(int chunk) const {
+    QCCL_CHECK(static_cast<std::size_t>(chunk) < chunks_.size());
+    return chunks_[static_cast<std::size_t>(chunk)];
+  }
   void add_whole(Lane lane, int chunk);
 
   const Request& request_;

@@ -196,11 +196,15 @@ struct LaneState {
   bool result_is_encoded = false;
 };
 
+// In which order a rank's lanes have their turns.
+enum class Turns { from_first, from_last };
+
 // Runs all ranks' lanes.
 class Checker {
  public:
-  Checker(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules)
-      : requests_(requests),
+  Checker(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules, Turns turns)
+      : turns_(turns),
+        requests_(requests),
         request_(requests.front()),
         schedules_(schedules),
         outputs_(requests),
@@ -214,8 +218,9 @@ class Checker {
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
-        for (std::size_t lane = 0; lane < lanes_[rank].size(); ++lane) {
-          moved |= advance(static_cast<int>(rank), lane);
+        const std::size_t count = lanes_[rank].size();
+        for (std::size_t turn = 0; turn < count; ++turn) {
+          moved |= advance(static_cast<int>(rank), turns_ == Turns::from_first ? turn : count - 1 - turn);
           if (!error_.empty()) return Failure(ErrorKind::invalid_argument, error_);
         }
       }
@@ -228,6 +233,7 @@ class Checker {
  private:
   struct Cursor {
     int rank;
+    std::size_t index;  // of the lane
     const Lane& lane;
     LaneState& state;
     Range slice;  // in the lane's chunk
@@ -251,7 +257,7 @@ class Checker {
     bool moved = false;
     while (may_begin(rank, lane, state.slice) && error_.empty()) {
       const Range slice = slice_range(lane.count, request_.slice_elements, state.slice);
-      if (!take({rank, lane, state, slice}, lane.steps[state.step])) return moved;
+      if (!take({rank, lane_index, lane, state, slice}, lane.steps[state.step])) return moved;
       moved = true;
       state.peer = 0;
       if (++state.step < lane.steps.size()) continue;
@@ -357,8 +363,8 @@ class Checker {
 
   void fail(const Cursor& at, const std::string& fault) {
     if (!error_.empty()) return;
-    error_ = fmt::format("rank {}, chunk {}, slice {}, step {}: {}", at.rank, at.lane.chunk, at.state.slice,
-                         at.state.step, fault);
+    error_ = fmt::format("rank {}, lane {}, chunk {}, slice {}, step {}: {}", at.rank, at.index, at.lane.chunk,
+                         at.state.slice, at.state.step, fault);
   }
 
   Status check_ended() const {
@@ -367,8 +373,8 @@ class Checker {
         const Lane& lane = schedules_[rank].lanes[i];
         const LaneState& state = lanes_[rank][i];
         if (state.slice == slices(lane)) continue;
-        return wrong("deadlock: rank {} waits in chunk {}, slice {}, step {} ({})", rank, lane.chunk, state.slice,
-                     state.step, plan::to_string(lane.steps[state.step].kind));
+        return wrong("deadlock: rank {} waits in lane {}, chunk {}, slice {}, step {} ({})", rank, i, lane.chunk,
+                     state.slice, state.step, plan::to_string(lane.steps[state.step].kind));
       }
     }
     for (const auto& [key, stream] : streams_) {
@@ -380,6 +386,7 @@ class Checker {
     return {};
   }
 
+  const Turns turns_;
   const std::vector<Request>& requests_;
   const Request& request_;
   const std::vector<RankSchedule>& schedules_;
@@ -393,7 +400,8 @@ class Checker {
 }  // namespace
 
 Status check(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules) {
-  return Checker(requests, schedules).run();
+  QCCL_TRY(Checker(requests, schedules, Turns::from_first).run());
+  return Checker(requests, schedules, Turns::from_last).run();
 }
 
 Status check(const Request& request, const std::vector<RankSchedule>& schedules) {

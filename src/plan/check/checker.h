@@ -4,8 +4,9 @@
 // added, and where it was encoded. Checked: every output element is made of exactly the inputs it should hold, each
 // once; nothing else is written, and nothing twice; sums are in rank order if the algorithm promises that; ranks that
 // hold the same part of a result hold the same value to the last addition and encoding; every frame sent is received,
-// and every frame received is sent; no deadlock with one slot per stream and lanes in their order; no rank
-// encodes an element of a reduction twice; in place, nothing is overwritten before its last read.
+// and every frame received is sent; no deadlock with one slot per stream and lanes in their order; no rank encodes an
+// element of a reduction twice; in place, nothing is overwritten before its last read. All of it holds whether a rank's
+// lanes have their turns from the first to the last or from the last to the first.
 #pragma once
 
 #include <cstdint>

@@ -182,6 +182,33 @@ void expect_refused(const Change& change) {
   }
 }
 
+// A compressed all_gather that sends its piece by a lane for each peer, in turn, and keeps the decoded piece after the
+// first of them or after all.
+std::vector<RankSchedule> gather_in_turns(const Request& request, bool keeps_after_all) {
+  std::vector<RankSchedule> schedules(static_cast<std::size_t>(request.world));
+  for (int rank = 0; rank < request.world; ++rank) {
+    Builder b(request, rank);
+    const int first = b.last_lane() + 1;
+    for (const int peer : b.others()) b.add_scratch(rank, 0, {{StepKind::send_input, 0, {peer}}});
+    b.order_by_slice(first);
+    const int last = b.last_lane();
+    b.add(rank, 0, b.begin_of(rank), {{StepKind::local_copy, 0, {}, true}});
+    for (const int peer : b.others()) b.add(peer, 0, b.begin_of(peer), {{StepKind::recv_copy, 0, {peer}}});
+    RankSchedule& schedule = schedules[static_cast<std::size_t>(rank)] = b.take();
+    Lane& keep = schedule.lanes[static_cast<std::size_t>(last + 1)];
+    keep.after = keeps_after_all ? last : first;
+    keep.slice_by_slice = true;
+  }
+  return schedules;
+}
+
+TEST(Checker, finds_a_write_that_comes_too_early_only_where_later_lanes_have_their_turn_first) {
+  Request request = request_of(Collective::all_gather, Algorithm::one_shot, 4, 1000);
+  request.compressed = true;
+  EXPECT_EQ(complaint(request, gather_in_turns(request, true)), "");
+  EXPECT_TRUE(contains(complaint(request, gather_in_turns(request, false)), "its result has overwritten"));
+}
+
 TEST(Checker, finds_every_send_left_out_and_every_receive_left_out) {
   expect_refused([](RankSchedule& schedule, std::size_t lane) {
     schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(lane));
@@ -257,7 +284,7 @@ TEST(Checker, names_the_lane_that_waits_for_ever) {
     std::swap(schedule.lanes[0], schedule.lanes[1]);  // sums before they send
     schedule.lanes[1].after = 0;
   }
-  EXPECT_EQ(complaint(request, schedules), "deadlock: rank 0 waits in chunk 0, slice 0, step 1 (recv_reduce)");
+  EXPECT_EQ(complaint(request, schedules), "deadlock: rank 0 waits in lane 0, chunk 0, slice 0, step 1 (recv_reduce)");
 }
 
 // An owner adds slice 0 of all ranks before slice 1 of any.
@@ -268,7 +295,7 @@ TEST(Checker, finds_a_deadlock_of_whole_lanes_where_there_is_none_slice_by_slice
   for (RankSchedule& schedule : schedules) {
     for (Lane& lane : schedule.lanes) lane.slice_by_slice = false;
   }
-  EXPECT_TRUE(contains(complaint(request, schedules), "deadlock: rank 0 waits in chunk"));
+  EXPECT_TRUE(contains(complaint(request, schedules), "deadlock: rank 0 waits in lane"));
 }
 
 // All ranks send slice by slice after what they receive, which nobody has sent.

@@ -1,34 +1,20 @@
 """plot.py RESULTS.json PICTURE.png: draws the results of bench/distance/compare, with .venv's Python."""
 
-import json
 import sys
+from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("agg")
-import matplotlib.pyplot as pyplot  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.panels import draw, draw_lines  # noqa: E402
 
 
-def main() -> None:
-    results, picture = sys.argv[1:]
-    with open(results) as file:
-        rows = json.load(file)
-    lines = list(dict.fromkeys(row["line"] for row in rows))
-    figure, axes = pyplot.subplots(1, len(lines), sharey=True, squeeze=False, figsize=(3.6 * len(lines), 3.6))
-    for panel, line in zip(axes[0], lines, strict=True):
-        of_line = [row for row in rows if row["line"] == line]
-        for name in of_line[0]["ms"]:
-            points = [(row["delay_ms"], row["ms"][name]) for row in of_line]
-            panel.loglog(*zip(*points, strict=True), marker=".", label=name, linewidth=2 if "qccl" in name else 1)
-        panel.set_title(line, fontsize=10)
-        panel.set_xlabel("milliseconds one way")
-        panel.grid(alpha=0.3, which="both")
-    axes[0][0].set_ylabel("milliseconds of one all_reduce")
-    handles = axes[0][0].get_legend_handles_labels()
-    figure.legend(*handles, loc="lower center", ncol=len(handles[1]), fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
-    figure.savefig(picture, dpi=130)
+def draw_panel(panel, line: str, rows: list[dict]) -> None:
+    draw_lines(panel, rows, "delay_ms", "ms")
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_title(line, fontsize=10)
+    panel.set_xlabel("milliseconds one way")
+    panel.grid(alpha=0.3, which="both")
 
 
 if __name__ == "__main__":
-    main()
+    draw(draw_panel, "milliseconds of one all_reduce")

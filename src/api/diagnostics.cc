@@ -199,7 +199,7 @@ void describe_tcp(Findings& found) {
   const std::string folder = "/proc/sys/net/ipv4/";
   found.fact("congestion control",
              os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
-                 " between hosts, QCCL_CONGESTION (bbr) between distant ones, reno inside a host");
+                 " between hosts, QCCL_CONGESTION (auto: cubic, bbr on a line that loses packets) between distant ones, reno inside a host");
   for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
     const auto sizes = os::tcp_buffer_sizes(name);
     if (!sizes) continue;

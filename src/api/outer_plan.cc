@@ -42,9 +42,9 @@ plan::MachineModel links_of(const OuterPlanOptions& options, const std::string& 
   return links;
 }
 
-plan::SelectionKey key_of(const Codec* codec, std::uint64_t elements) {
+plan::SelectionKey key_of(const Codec* codec, std::uint64_t elements, std::size_t most_slice_bytes) {
   plan::SelectionKey key{.elements = elements,
-                         .slice_elements = slice_elements(codec, DataType::float32, kDefaultSliceBytes)};
+                         .slice_elements = slice_elements(codec, DataType::float32, kDefaultSliceBytes, most_slice_bytes)};
   if (codec == nullptr) return key;
   key.compressed = true;
   key.bucket_size = codec->bucket_size();
@@ -61,8 +61,10 @@ std::vector<OuterPlanRow> plan_outer(const OuterPlanOptions& options) {
   std::iota(layout.hosts.begin(), layout.hosts.end(), 0);
   return plan::outer_rows(options, [&](const std::string& compression, std::uint64_t elements) {
     const Compression parsed = Compression::parse(compression);
-    const plan::SelectionKey key = key_of(make_codec(parsed).take_or_throw().get(), elements);
-    return plan::price_of_round(parsed, key, layout, links_of(options, parsed.to_string()));
+    const plan::MachineModel links = links_of(options, parsed.to_string());
+    const std::size_t most = plan::most_slice_bytes(links.window_bytes, options.ranks);
+    const plan::SelectionKey key = key_of(make_codec(parsed).take_or_throw().get(), elements, most);
+    return plan::price_of_round(parsed, key, layout, links);
   });
 }
 

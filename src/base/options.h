@@ -54,7 +54,7 @@ struct Options {
   std::optional<std::size_t> slice_bytes{};                // QCCL_SLICE_BYTES, 4096 to 262144
   std::optional<std::uint64_t> window_bytes{};             // QCCL_WINDOW_BYTES, 1 MiB to 1 GiB
   std::optional<int> connections{};                        // QCCL_CONNECTIONS=auto|1..16; empty: auto
-  std::string congestion = "bbr";                          // QCCL_CONGESTION, between distant ranks; system
+  std::string congestion = "auto";                         // QCCL_CONGESTION, between distant ranks; system
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   std::optional<bool> encryption{};                        // QCCL_ENCRYPTION=on|off; empty: on if the job has a key

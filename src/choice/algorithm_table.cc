@@ -189,21 +189,19 @@ AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const st
 
 plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
   const auto codec = make_codec(call.compression).take_or_throw();
+  const std::size_t most = plan::most_slice_bytes(window_bytes(), static_cast<int>(layout_.hosts.size()));
   plan::SelectionKey key{.collective = call.collective,
                          .elements = call.elements,
                          .type = call.type,
                          .compressed = codec != nullptr,
-                         .slice_elements = slice_elements(codec.get(), call.type, cost_environment_.slice_bytes)};
+                         .slice_elements = slice_elements(codec.get(), call.type, cost_environment_.slice_bytes, most)};
   if (codec == nullptr) return key;
   key.bucket_size = codec->bucket_size();
   key.encoded_bytes = expected_element_bytes(codec.get(), call.type, key.slice_elements);
   return key;
 }
 
-// On a short line the ranks' own delays are as long as the round trip: a small window would wait for them.
 void AlgorithmTable::use_line_rate(double rate) {
-  constexpr std::uint64_t kLeast = std::uint64_t{4} << 20;
-  least_window_ = std::min(window_bytes(), kLeast);
   cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
   chosen_.clear();
   goes_by_sites_.clear();

@@ -105,9 +105,7 @@ class AlgorithmTable {
 
   // Chooses anew, for lines of that rate in bytes a second of payload.
   void use_line_rate(double rate);
-  std::uint64_t window_bytes() const {
-    return std::max(least_window_, cost_environment_.window_bytes(distance_.round_trip));
-  }
+  std::uint64_t window_bytes() const { return cost_environment_.window_bytes(distance_.round_trip); }
   Algorithm choose(const CallClass& call);
   // A hierarchical plan of the call goes over the group's sites, not its hosts.
   bool goes_by_sites(const CallClass& call);
@@ -119,14 +117,11 @@ class AlgorithmTable {
  private:
   plan::SelectionKey selection_key(const CallClass& call) const;
   plan::MachineModel links(const CallClass& call) const {
-    plan::MachineModel links = cost_environment_.links(call.compression.to_string(), distance_);
-    links.window_bytes = window_bytes();
-    return links;
+    return cost_environment_.links(call.compression.to_string(), distance_);
   }
 
   CostEnvironment cost_environment_;
   const Distance distance_;
-  std::uint64_t least_window_ = 0;
   const plan::Layout layout_;
   CallClassMemo<Algorithm> chosen_;
   CallClassMemo<bool> goes_by_sites_;

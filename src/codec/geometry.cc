@@ -17,7 +17,7 @@ std::uint64_t divide_up(std::uint64_t value, std::uint64_t divisor) {
 }
 
 std::uint64_t raw_slice(std::size_t input_bytes, DataType type) {
-  const std::uint64_t elements = std::min(input_bytes, kMaxSliceBytes) / element_bytes(type);
+  const std::uint64_t elements = input_bytes / element_bytes(type);
   return std::max(kAlignment, elements / kAlignment * kAlignment);
 }
 
@@ -39,11 +39,13 @@ std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bu
   return ranges;
 }
 
-std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes) {
-  if (codec == nullptr) return raw_slice(target_input_bytes, type);
+std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes,
+                             std::size_t most_encoded_bytes) {
+  QCCL_CHECK(most_encoded_bytes <= kMaxSliceBytes);
+  if (codec == nullptr) return raw_slice(std::min(target_input_bytes, most_encoded_bytes), type);
   const std::uint64_t most = target_input_bytes / sizeof(float);
   const auto fits = [&](std::uint64_t elements) {
-    return elements <= most && codec->max_encoded_bytes(elements) <= kMaxSliceBytes;
+    return elements <= most && codec->max_encoded_bytes(elements) <= most_encoded_bytes;
   };
   const std::uint64_t bucket = codec->bucket_size();
   const std::uint64_t group = std::lcm(bucket, kPackGroup);

@@ -27,9 +27,10 @@ std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bu
 inline constexpr std::size_t kMaxSliceBytes = 256 * 1024;
 
 // Elements of a slice of about `target_input_bytes` of input (elements of `type`, or float32 with a codec), at most
-// kMaxSliceBytes encoded. Raw data (`codec` null): a multiple of 64, at least 64. With a codec: whole buckets, at least
+// `most_encoded_bytes` encoded, if one bucket fits. Raw data (`codec` null): a multiple of 64, at least 64. With a codec: whole buckets, at least
 // one; also a multiple of 8, if a small enough one exists.
-std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes);
+std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes,
+                             std::size_t most_encoded_bytes = kMaxSliceBytes);
 
 // The bytes of an element on the wire that prices assume, in slices of so many: Codec::expected_encoded_bytes();
 // without a codec those of the type.

@@ -179,7 +179,7 @@ Result<Rates> measure_to(const Card& card, const Clock& clock) {
   }
   std::int64_t told = shortest.count();
   QCCL_TRY(os::write_exactly(control, bytes_of(told), deadline, clock));
-  const std::string congestion = environment("QCCL_CONGESTION").value_or("bbr");
+  const std::string congestion = environment("QCCL_CONGESTION").value_or("cubic");
   for (const os::Fd& socket : sockets) {
     if (shortest >= kDistant && congestion != "system") os::set_congestion_control(socket, congestion);
   }

@@ -72,7 +72,8 @@ void take_hosts(PlanLayout& layout) {
 }
 
 std::uint64_t slice_length(const PlanLayout& layout) {
-  return slice_elements(layout.codec.get(), DataType::float32, kLayoutSliceBytes);
+  const std::size_t most = plan::most_slice_bytes(layout.links.window_bytes, layout.world);
+  return slice_elements(layout.codec.get(), DataType::float32, kLayoutSliceBytes, most);
 }
 
 // The most bytes that a slice has on the wire.

@@ -20,15 +20,15 @@ std::uint64_t near_window(const ResolvedCall& call) {
   return call.memory == MemoryKind::device ? kDeviceWindow : kWindow;
 }
 
-// A stream's first slices that may go before a grant: all of a small one; of a long one between distant ranks, what
-// fits its share of the eager budget.
+// A stream's first slices that may go before a grant: all of a small one; of a long one between distant ranks, half of
+// its window.
 std::uint64_t eager_slices(const ExecutablePlan& plan, int world, std::uint64_t elements, bool raw) {
   const std::uint64_t slices = plan.slice_count(elements);
-  const std::uint64_t limit = eager_stream_bytes(plan.call().window_bytes, world);
   const std::uint64_t longest = plan.payload_limit(plan.slice_length(elements, 0), raw);
   const std::uint64_t before_last = (slices - 1) * longest;
   const std::uint64_t last = plan.payload_limit(plan.slice_length(elements, slices - 1), raw);
   const bool is_far = plan.call().window_bytes > 0;
+  const std::uint64_t limit = is_far ? plan::stream_window(plan.call().window_bytes, world) / 2 : kEagerStreamBytes;
   if (before_last + last <= limit && (is_far || slices <= near_window(plan.call()))) return slices;
   return is_far ? limit / longest : 0;
 }
@@ -79,7 +79,8 @@ StreamLayout::StreamLayout(const ExecutablePlan& plan, int world) {
                     .slices = plan.slice_count(lane.count),
                     .payload_limit = plan.payload_limit(lane.count, step.raw),
                     .eager_slices = eager_slices(plan, world, lane.count, step.raw),
-                    .window = near_window(plan.call())};
+                    .window = near_window(plan.call()),
+                    .least_grant = near_window(plan.call()) / 2};
       stream.announces = sends ? !stream.is_eager() : stream.is_eager() && !sends_first(lane, step);
       for (const int peer : step.peers) {
         stream.peer = GroupRank(peer);
@@ -106,9 +107,10 @@ void StreamLayout::share_window(std::uint64_t bytes) {
   std::map<std::uint16_t, std::uint64_t> streams_of_phase;
   for (const Stream& stream : inbound) ++streams_of_phase[stream.phase];
   for (Stream& stream : inbound) {
-    const std::uint64_t share = bytes / streams_of_phase[stream.phase];
+    const std::uint64_t share = plan::stream_window(bytes, 1 + static_cast<int>(streams_of_phase[stream.phase]));
     const std::uint64_t slice_bytes = std::max<std::uint64_t>(1, stream.payload_limit / stream.slices);
-    stream.window = std::max({kWindow, stream.eager_slices, share / slice_bytes});
+    stream.window = std::max({std::uint64_t{2}, stream.eager_slices, share / slice_bytes});
+    stream.least_grant = std::max<std::uint64_t>(1, stream.window / 4);
   }
 }
 
@@ -140,7 +142,8 @@ ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, GroupRank ra
     : call_(std::make_shared<const ResolvedCall>(call)),
       fingerprint_(call.fingerprint()),
       codec_(std::move(codec)),
-      slice_elements_(qccl::slice_elements(codec_.get(), call.type, call.slice_bytes)),
+      slice_elements_(qccl::slice_elements(codec_.get(), call.type, call.slice_bytes,
+                                           plan::most_slice_bytes(call.window_bytes, world))),
       input_elements_(engine::input_elements(call, world, rank.value())),
       output_elements_(engine::output_elements(call, world, rank.value())),
       schedule_(call.board ? plan::RankSchedule{}

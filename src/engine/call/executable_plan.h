@@ -24,15 +24,11 @@ namespace qccl::engine {
 
 class ExecutablePlan;
 
-// Slices of a stream that may be on their way or waiting between near ranks, and the fewest between distant ones: 8 x
-// 128 KiB cover 1 ms at 8 Gbit/s.
+// Slices of a stream that may be on their way or waiting between near ranks: 8 x 128 KiB cover 1 ms at 8 Gbit/s.
 inline constexpr std::uint64_t kWindow = 8;
 // The same for calls on device memory. With 6, two streams leave a quarter of a pair's slots in shared memory free, so
 // that no frame is copied out of the memory that devices read (transport/shm/frame_queue.h).
 inline constexpr std::uint64_t kDeviceWindow = 6;
-// Slices that are worth a grant: half a window between near ranks, for fewer frames; a quarter between distant ones,
-// where a window is a round trip.
-constexpr std::uint64_t least_grant(std::uint64_t window) { return window / (window > kWindow ? 4 : 2); }
 
 struct Stream {
   GroupRank peer{};
@@ -43,6 +39,9 @@ struct Stream {
   std::uint64_t payload_limit;  // the most bytes of all its slices
   std::uint64_t eager_slices;   // the first ones, which may go before a grant
   std::uint64_t window;         // slices that may be on their way or waiting; at least eager_slices
+  // Slices that are worth a grant: half a window between near ranks, for fewer frames; a quarter between distant ones,
+  // where a window is a round trip.
+  std::uint64_t least_grant;
   // Small enough to go without a grant.
   bool is_eager() const { return eager_slices == slices; }
   // The peer learns of the call by this stream's grant (inbound) or request (outbound) alone.

@@ -21,13 +21,10 @@ namespace qccl::engine {
 // third of the time of a 64 KiB operation on loopback TCP.
 inline constexpr std::uint64_t kEagerStreamBytes = 64 * 1024;
 inline constexpr std::uint32_t kEagerBudget = 1024 * 1024;
-// All other ranks may send at once within a window: the budget of each, and the share of it for one stream.
+// All other ranks may send at once within a window: the budget of each.
 constexpr std::uint32_t eager_budget(std::uint64_t window_bytes, int world) {
   const std::uint64_t share = window_bytes / static_cast<std::uint64_t>(std::max(1, world - 1));
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, kEagerBudget, std::uint64_t{1} << 30));
-}
-constexpr std::uint64_t eager_stream_bytes(std::uint64_t window_bytes, int world) {
-  return window_bytes == 0 ? kEagerStreamBytes : eager_budget(window_bytes, world) / 2;
 }
 // In a data or message frame's phase: sent without a grant, counts against the budget.
 inline constexpr std::uint16_t kEagerFlag = 0x8000;

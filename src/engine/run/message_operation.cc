@@ -225,7 +225,7 @@ Result<bool> RecvOperation::advance() {
   const std::uint64_t window_bytes = is_near ? 0 : frame_sender_.eager().window_bytes();
   const std::uint64_t window = std::max(kWindow, window_bytes / std::max<std::uint64_t>(1, bytes() / slices_));
   const std::uint64_t target = std::min(slices_, received_ + window);
-  if (target - granted_ < least_grant(window) && target != slices_) return false;
+  if (target - granted_ < window / (is_near ? 2 : 4) && target != slices_) return false;
   if (!frame_sender_.send_control(group_.world_rank(source_),
                                   header(FrameKind::message_grant, channel_number_, target))) {
     return false;

@@ -119,7 +119,7 @@ bool InboundStreams::grant() {
     const Stream& stream = streams_[i];
     const std::uint64_t target = std::min(stream.slices, state.consumed - state.kept + stream.window);
     const bool is_worth_it =
-        target > state.granted && (target - state.granted >= least_grant(stream.window) || target == stream.slices);
+        target > state.granted && (target - state.granted >= stream.least_grant || target == stream.slices);
     if (needs_grant(i) && is_worth_it) {
       QCCL_CHECK(target - (state.consumed - state.kept) <= stream.window);
       const WorldRank peer = group_.world_rank(stream.peer);

@@ -187,6 +187,15 @@ struct Acknowledged {
 };
 Acknowledged acknowledged(int fd);
 
+// What a TCP connection has sent and sent again since its start, and its round trip: now, and the shortest.
+struct LossSample {
+  std::uint64_t sent_packets = 0;
+  std::uint64_t resent_packets = 0;
+  Nanoseconds round_trip{};
+  Nanoseconds shortest{};
+};
+LossSample loss_sample(int fd);
+
 // How large the system lets a connection's buffer be, in bytes. `name`: "tcp_wmem" or "tcp_rmem". Nothing if it does
 // not say.
 struct BufferSizes {

@@ -140,6 +140,14 @@ Nanoseconds shortest_round_trip(int fd) {
   return info.tcpi_min_rtt == UINT32_MAX ? Nanoseconds{} : std::chrono::microseconds(info.tcpi_min_rtt);
 }
 
+LossSample loss_sample(int fd) {
+  const tcp_info info = state_of(fd);
+  return {.sent_packets = info.tcpi_data_segs_out,
+          .resent_packets = info.tcpi_total_retrans,
+          .round_trip = std::chrono::microseconds(info.tcpi_rtt),
+          .shortest = std::chrono::microseconds(info.tcpi_min_rtt)};
+}
+
 Acknowledged acknowledged(int fd) {
   const tcp_info info = state_of(fd);
   return {.bytes = std::uint64_t{info.tcpi_delivered} * info.tcpi_snd_mss, .waits = info.tcpi_notsent_bytes > 0};

@@ -38,8 +38,20 @@ void build_meeting(Builder& builder) {
 
 int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_bytes) {
   constexpr std::uint64_t kMost = 512;
-  const std::uint64_t share = window_bytes / static_cast<std::uint64_t>(std::max(1, world - 1));
+  const std::uint64_t share = window_bytes == 0 ? 0 : stream_window(window_bytes, world);
   return static_cast<int>(std::clamp<std::uint64_t>(share / std::max<std::uint64_t>(1, slice_bytes), 1, kMost));
+}
+
+std::uint64_t stream_window(std::uint64_t window_bytes, int world) {
+  constexpr std::uint64_t kLeast = std::uint64_t{24} << 10;
+  return std::max(kLeast, window_bytes / static_cast<std::uint64_t>(std::max(1, world - 1)));
+}
+
+std::size_t most_slice_bytes(std::uint64_t window_bytes, int world) {
+  constexpr std::uint64_t kSlices = 6;
+  constexpr std::uint64_t kLeast = std::uint64_t{8} << 10;  // of which a header is less than a hundredth
+  if (window_bytes == 0) return kMaxSliceBytes;
+  return std::clamp<std::uint64_t>(stream_window(window_bytes, world) / kSlices, kLeast, kMaxSliceBytes);
 }
 
 std::vector<Range> chunks(const Request& request) {

@@ -319,9 +319,11 @@ MachineModel links_of(const Profile& profile, std::string_view codec) {
 }
 
 std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most) {
-  constexpr double kLeast = 1 << 20;
+  constexpr double kLeast = 64 << 10;
+  constexpr double kOwnDelay = 5e-3;  // of a rank that has other work, until it answers
   if (round_trip < kDistantRoundTrip) return 0;
-  return static_cast<std::uint64_t>(std::clamp(1.25 * wire_rate * round_trip, kLeast, static_cast<double>(most)));
+  const double on_the_way = wire_rate * (round_trip + kOwnDelay);
+  return static_cast<std::uint64_t>(std::clamp(on_the_way, kLeast, static_cast<double>(most)));
 }
 
 CostEstimate price(const Request& request, const Layout& layout, const MachineModel& links, const Encoding& encoding,

@@ -14,6 +14,7 @@
 #include "os/net/socket.h"
 #include "secure/stream.h"
 #include "transport/tcp/frame_stream.h"
+#include "transport/tcp/loss_watch.h"
 
 namespace qccl::tcp {
 
@@ -48,6 +49,13 @@ class Connection {
   bool gathers() const { return writer_.gathers(); }
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
   std::size_t backlog() const { return writer_.queued_bytes() + os::send_backlog(socket()); }
+
+  // Looks whether the line loses packets by itself, and takes bbr from then on. For connections that began with cubic.
+  void use_bbr_if_lossy() {
+    if (is_lossy_ || !losses_.is_lossy(os::loss_sample(socket()))) return;
+    is_lossy_ = true;
+    os::set_congestion_control(stream_.socket(), "bbr");
+  }
 
   // See FrameReader. The loss is the first failure, of sending or of reading; what has arrived may say more.
   FrameReader::ReadResult read(std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
@@ -95,6 +103,8 @@ class Connection {
   FrameReader reader_;
   FrameWriter writer_;
   FrameReader::ReadResult send_failure_;
+  LossWatch losses_;
+  bool is_lossy_ = false;
   bool ended_ = false;
 };
 
@@ -194,8 +204,9 @@ class Link {
   }
 
  private:
-  // Differences in backlog below this do not matter; small frames stay on the first connection.
-  static constexpr std::size_t kBacklogStep = 64 * 1024;
+  // Differences in backlog below this do not matter: as long as the first connection has less, it carries all. Further
+  // ones only take from the others on the line, unless each is limited.
+  static constexpr std::size_t kBacklogStep = 1024 * 1024;
 
   bool is_numbered() const { return connections_.size() > 1; }
   FrameBuffer* take_next() {

@@ -243,12 +243,7 @@ class TcpReceiver {
 
 namespace {
 
-// The congestion control that fits a connection to a rank on this host or elsewhere; empty: the system's. A choice that
-// the system refuses changes nothing.
-std::string congestion_control(const os::Fd& socket, bool is_local, const std::string& distant) {
-  if (is_local) return "reno";  // in every kernel, permitted to every user
-  return os::shortest_round_trip(socket.get()) >= kDistantRoundTrip ? distant : "";
-}
+bool is_distant(const os::Fd& socket) { return os::shortest_round_trip(socket.get()) >= kDistantRoundTrip; }
 
 class TcpEndpoint final : public Endpoint {
  public:
@@ -265,8 +260,8 @@ class TcpEndpoint final : public Endpoint {
       for (const secure::Stream& stream : sockets[rank]) {
         const os::Fd& socket = stream.socket();
         QCCL_TRY(os::set_no_delay(socket));
-        const auto name = congestion_control(socket, is_local(WorldRank(rank)), options_.distant_congestion_control);
-        if (!name.empty()) os::set_congestion_control(socket, name);
+        const std::string control = congestion_control(socket, is_local(WorldRank(rank)));
+        if (!control.empty()) os::set_congestion_control(socket, control);
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
@@ -318,6 +313,7 @@ class TcpEndpoint final : public Endpoint {
     if (link == nullptr) return all;
     for (const auto& each : link->connections()) {
       if (!each->is_open()) continue;
+      if (watches_losses_) each->use_bbr_if_lossy();
       const os::Acknowledged one = os::acknowledged(each->socket());
       all.bytes += one.bytes;
       all.waits |= one.waits || each->has_unsent();
@@ -337,7 +333,15 @@ class TcpEndpoint final : public Endpoint {
   void close() override { connections_.close_all(close_patience_); }
 
  private:
+  // What fits the connection; empty: the system's. A choice that the system refuses changes nothing.
+  std::string congestion_control(const os::Fd& socket, bool is_on_this_host) const {
+    if (is_on_this_host) return "reno";  // in every kernel, permitted to every user
+    if (!is_distant(socket)) return "";
+    return watches_losses_ ? "cubic" : options_.distant_congestion_control;
+  }
+
   const TcpOptions options_;
+  const bool watches_losses_ = options_.distant_congestion_control == "auto";
   Nanoseconds close_patience_ = kClosePatience;
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;

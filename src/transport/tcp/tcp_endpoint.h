@@ -26,8 +26,9 @@ struct TcpOptions {
   int max_directly_read = 1;
   std::uint8_t token_space = kTcpTokenSpace;
   // TCP's congestion control for connections with a round trip of a millisecond or more, if the system has it; empty:
-  // the system's own. Inside a host it is reno: there is no network to control, and pacing ones cost a timer a burst.
-  std::string distant_congestion_control = "bbr";
+  // the system's own; auto: cubic, and bbr once a line has lost packets without a queue (loss_watch.h). Inside a host it is
+  // reno: there is no network to control, and pacing ones cost a timer a burst.
+  std::string distant_congestion_control = "auto";
   // By rank: the peer runs on this host, so that its bytes cross no network. Empty: no peer does.
   std::vector<bool> on_this_host{};
 };

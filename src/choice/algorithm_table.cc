@@ -201,10 +201,11 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
 }
 
 // On a short line the ranks' own delays are as long as the round trip: a small window would wait for them.
-void AlgorithmTable::use_line_rate(double rate) {
+void AlgorithmTable::use_line_rate(double rate, double shares_rate) {
   constexpr std::uint64_t kLeast = std::uint64_t{4} << 20;
   least_window_ = std::min(window_bytes(), kLeast);
   cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
+  shares_rate_ = shares_rate / plan::kTcpEfficiency;
   chosen_.clear();
   goes_by_sites_.clear();
 }

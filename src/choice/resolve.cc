@@ -203,6 +203,7 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   if (plan::entry_of(resolved.algorithm).uses_hosts) {
     resolved.hosts = goes_by_sites(resolved, world, defaults) ? defaults.sites : defaults.hosts;
   }
+  if (!resolved.board && plan::uses_shares(resolved.collective, resolved.algorithm)) resolved.shares = defaults.shares;
   return resolved;
 }
 

@@ -320,6 +320,7 @@ class TcpEndpoint final : public Endpoint {
       if (!each->is_open()) continue;
       const os::Acknowledged one = os::acknowledged(each->socket());
       all.bytes += one.bytes;
+      all.received += one.received;
       all.waits |= one.waits || each->has_unsent();
     }
     return all;

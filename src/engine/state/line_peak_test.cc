@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // A line that is sampled every 20 ms, in windows of 40 ms.
-class Line {
+class Windows {
  public:
   void carry(std::uint64_t bytes_a_second, int samples) {
     for (int i = 0; i < samples; ++i) {
@@ -23,7 +23,7 @@ class Line {
 };
 
 TEST(LinePeak, is_the_most_of_three_windows_in_a_row_once_enough_has_passed) {
-  Line line;
+  Windows line;
   line.carry(10'000'000, 10);
   EXPECT_EQ(line.peak.rate(), 0);
   line.carry(100'000'000, 8);
@@ -32,7 +32,7 @@ TEST(LinePeak, is_the_most_of_three_windows_in_a_row_once_enough_has_passed) {
 }
 
 TEST(LinePeak, bytes_that_were_held_up_and_come_together_are_no_peak) {
-  Line line;
+  Windows line;
   line.carry(100'000'000, 40);
   line.carry(0, 10);
   line.carry(500'000'000, 2);
@@ -41,7 +41,7 @@ TEST(LinePeak, bytes_that_were_held_up_and_come_together_are_no_peak) {
 }
 
 TEST(LinePeak, a_line_that_gets_slower_is_seen_but_one_that_rests_or_is_out_keeps_its_peak) {
-  Line line;
+  Windows line;
   line.carry(100'000'000, 40);
   line.carry(1'000, 10'000);
   EXPECT_NEAR(line.peak.rate(), 100e6, 1e6);
@@ -52,7 +52,7 @@ TEST(LinePeak, a_line_that_gets_slower_is_seen_but_one_that_rests_or_is_out_keep
 }
 
 TEST(LinePeak, bytes_of_a_peer_that_was_lost_since_do_not_count_backwards) {
-  Line line;
+  Windows line;
   line.carry(100'000'000, 40);
   line.bytes = 0;
   line.carry(100'000'000, 8);

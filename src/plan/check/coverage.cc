@@ -63,13 +63,11 @@ std::vector<int> lanes(Collective collective, Algorithm algorithm) {
 
 // Request::shares: equal chunks; all kinds, of which some are zero; one rank that owns everything.
 std::vector<std::vector<int>> shares(Collective collective, Algorithm algorithm, int world) {
-  std::vector<std::vector<int>> all(1);
-  if (!uses_shares(collective, algorithm)) return all;
-  std::vector<int>& ragged_shares = all.emplace_back();
-  std::vector<int>& one_owner = all.emplace_back();
+  if (!uses_shares(collective, algorithm)) return {{}};
+  std::vector<std::vector<int>> all(3);
   for (int rank = 0; rank < world; ++rank) {
-    ragged_shares.push_back(static_cast<int>(ragged(rank + 1)));
-    one_owner.push_back(rank == world / 2 ? 1 : 0);
+    all[1].push_back(static_cast<int>(ragged(rank + 1)));
+    all[2].push_back(rank == world / 2 ? 1 : 0);
   }
   return all;
 }

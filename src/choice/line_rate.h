@@ -30,7 +30,7 @@ struct AgreedLines {
   double rate = 0;                // of the slowest host
   std::vector<int> shares{};      // of each rank (plan/cost/shares.h); empty: equal
   double shares_rate = 0;         // plan::equivalent_rate() of the shares; 0 if they are equal
-  std::vector<double> by_host{};  // what each line carried at most, of which the shares were made
+  std::vector<double> by_host{};  // what each line carried at most, one value for all that are not slow
 };
 
 // One thread at a time.
@@ -41,6 +41,9 @@ class LineRate {
   static constexpr std::uint64_t kLag = 2;               // calls until they know the result
   static constexpr std::uint64_t kLastPeriod = 512;
   static constexpr double kClearly = 0.1;  // a rate that differs by less from the one in use changes nothing
+  // Lines below this part of the middle one's rate are slow, and all others count as equal: what a line has carried at
+  // most is a lower bound of its rate, and grows with the bytes that its host is given to move.
+  static constexpr double kSlow = 2.0 / 3;
 
   // `hosts`: by group rank. `rank`: this one's, in the group. `rate`: in use until another is learned.
   LineRate(std::vector<int> hosts, int rank, double rate)
@@ -73,7 +76,7 @@ class LineRate {
   std::optional<AgreedLines> conclude() {
     const auto middle = comparison_.values.begin() + static_cast<std::ptrdiff_t>(host_count_);
     const double slowest = slowest_of({comparison_.values.begin(), middle});
-    const plan::HostLines lines{hosts_, {middle, comparison_.values.end()}};
+    const plan::HostLines lines{hosts_, without_fast({middle, comparison_.values.end()})};
     std::vector<int> shares = plan::shares_of(lines, in_use_.shares);
     const bool has_new_rate = slowest > 0 && std::abs(slowest - in_use_.rate) > kClearly * in_use_.rate;
     if (!has_new_rate && shares == in_use_.shares) return std::nullopt;
@@ -92,6 +95,21 @@ class LineRate {
       if (rate > 0 && (slowest == 0 || rate < slowest)) slowest = rate;
     }
     return slowest;
+  }
+
+  // The same with one rate for all hosts that are not slow; unchanged if a host's is unknown.
+  std::vector<double> without_fast(std::vector<double> rates) const {
+    std::vector<double> known;
+    for (std::size_t host = 0; host < host_count_; ++host) {
+      const bool has_ranks = std::ranges::find(hosts_, static_cast<int>(host)) != hosts_.end();
+      if (has_ranks) known.push_back(rates[host]);
+    }
+    const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
+    std::ranges::nth_element(known, middle);
+    for (double& rate : rates) {
+      if (rate >= kSlow * *middle) rate = *middle;
+    }
+    return rates;
   }
 
   std::vector<int> hosts_;

@@ -97,6 +97,21 @@ TEST(LineRate, shares_may_change_though_the_slowest_rate_stays_and_need_all_rate
   EXPECT_EQ(lines->by_host, (std::vector<double>{1e8, 1e8, 1e7, 1e8}));
 }
 
+// A host that is given more to move is seen to carry more: without this its share would grow with every comparison.
+TEST(LineRate, lines_that_are_not_clearly_slower_than_the_middle_one_count_as_equal) {
+  LineRate line = on_hosts({0, 1, 2, 3});
+  EXPECT_FALSE(agreed(line, {kProfileRate, 0, 0, 0}, {7.1e7, 5.7e7, 5.33e7, 6.9e7}));
+  EXPECT_FALSE(agreed(line, {kProfileRate, 0, 0, 0}, {1e9, 1e8, 1e8, 1e8}));
+  const auto lines = agreed(line, {kProfileRate, 0, 0, 0}, {9.4e7, 7e7, 4.8e7, 9e7});
+  ASSERT_TRUE(lines);
+  EXPECT_EQ(lines->by_host, (std::vector<double>{9e7, 9e7, 4.8e7, 9e7}));
+  EXPECT_EQ(lines->shares[0], lines->shares[1]);
+  EXPECT_EQ(lines->shares[0], lines->shares[3]);
+  EXPECT_LT(lines->shares[2], 20);
+  LineRate crowded = on_hosts({0, 0, 3, 3});
+  EXPECT_FALSE(agreed(crowded, {kProfileRate, 0, 0, 0}, {1e8, 0, 0, 9e7})) << "hosts without ranks do not count";
+}
+
 // A line that was out for a while, or is measured differently each time.
 TEST(LineRate, ranks_agree_whatever_they_have_measured) {
   LineRate one = on_hosts({0, 0, 2, 3}, 0);

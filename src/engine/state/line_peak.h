@@ -18,7 +18,7 @@ namespace qccl::engine {
 class LinePeak {
  public:
   static constexpr std::uint64_t kLeastBytes = 16 * 1024;  // of a window that counts: heartbeats are fewer
-  static constexpr double kForgets = 0.005;                // of the peak, with each window
+  static constexpr double kForgets = 0.001;                // of the peak, with each window
   static constexpr int kEnough = 8;                        // windows before the peak is known
 
   // `bytes` since the start. A window ends with the first sample that is `window` after its begin.

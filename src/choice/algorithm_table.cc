@@ -201,8 +201,9 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
   return key;
 }
 
-void AlgorithmTable::use_line_rate(double rate) {
+void AlgorithmTable::use_line_rate(double rate, double shares_rate) {
   cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
+  shares_rate_ = shares_rate / plan::kTcpEfficiency;
   chosen_.clear();
   goes_by_sites_.clear();
 }

@@ -103,9 +103,12 @@ class AlgorithmTable {
   // `hosts` by group rank.
   AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, Distance distance = {});
 
-  // Chooses anew, for lines of that rate in bytes a second of payload.
-  void use_line_rate(double rate);
-  std::uint64_t window_bytes() const { return cost_environment_.window_bytes(distance_.round_trip); }
+  // Chooses anew, for lines of that rate in bytes a second of payload, and of another rate for plans that use shares.
+  void use_line_rate(double rate, double shares_rate);
+  std::uint64_t window_bytes() const {
+    const double rate = std::max(cost_environment_.line_rate(), shares_rate_);
+    return plan::window_of(rate, distance_.round_trip, cost_environment_.most_window_bytes);
+  }
   Algorithm choose(const CallClass& call);
   // A hierarchical plan of the call goes over the group's sites, not its hosts.
   bool goes_by_sites(const CallClass& call);
@@ -117,11 +120,15 @@ class AlgorithmTable {
  private:
   plan::SelectionKey selection_key(const CallClass& call) const;
   plan::MachineModel links(const CallClass& call) const {
-    return cost_environment_.links(call.compression.to_string(), distance_);
+    plan::MachineModel links = cost_environment_.links(call.compression.to_string(), distance_);
+    links.window_bytes = window_bytes();
+    links.shares_rate = shares_rate_;
+    return links;
   }
 
   CostEnvironment cost_environment_;
   const Distance distance_;
+  double shares_rate_ = 0;  // as MachineModel::shares_rate
   const plan::Layout layout_;
   CallClassMemo<Algorithm> chosen_;
   CallClassMemo<bool> goes_by_sites_;

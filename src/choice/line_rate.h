@@ -1,20 +1,37 @@
-// The rate of the lines between distant ranks, learned from the calls of a group.
+// The rates of the lines between distant ranks, learned from the calls of a group.
 //
-// Each rank measures what its line carries (engine/line_meter.h). After some large calls the ranks compare what they
-// have measured, by the number of the call alone: all ranks then take the same rate, and with it the same windows and
-// algorithms, from the same call on. Periods between comparisons double.
+// Each rank measures what its line carries (engine/state/line_meter.h), and what it carried at most each way
+// (line_peak.h). After some large calls the ranks compare what they have measured, by the number of the call alone: all
+// ranks then take the same rate, and with it the same windows and algorithms, from the same call on. Where some lines
+// are slower than others, they also take the same shares of owners. Periods between comparisons double.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "choice/comparison.h"
+#include "plan/cost/shares.h"
 
 namespace qccl::comm {
+
+// A line to distant ranks, in bytes a second; 0: not known.
+struct MeasuredLine {
+  double rate = 0;  // while data waited for it
+  double most = 0;  // for a while, in the direction that carried less
+};
+
+// What the ranks have agreed on.
+struct AgreedLines {
+  double rate = 0;                // of the slowest host
+  std::vector<int> shares{};      // of each rank (plan/cost/shares.h); empty: equal
+  double shares_rate = 0;         // plan::equivalent_rate() of the shares; 0 if they are equal
+  std::vector<double> by_host{};  // what each line carried at most, one value for all that are not slow
+};
 
 // One thread at a time.
 class LineRate {
@@ -24,12 +41,16 @@ class LineRate {
   static constexpr std::uint64_t kLag = 2;               // calls until they know the result
   static constexpr std::uint64_t kLastPeriod = 512;
   static constexpr double kClearly = 0.1;  // a rate that differs by less from the one in use changes nothing
+  // Lines below this part of the middle one's rate are slow, and all others count as equal: what a line has carried at
+  // most is a lower bound of its rate, and grows with the bytes that its host is given to move.
+  static constexpr double kSlow = 2.0 / 3;
 
   // `hosts`: by group rank. `rank`: this one's, in the group. `rate`: in use until another is learned.
-  LineRate(std::span<const int> hosts, int rank, double rate)
-      : host_(static_cast<std::size_t>(hosts[static_cast<std::size_t>(rank)])),
-        hosts_(1 + static_cast<std::size_t>(std::ranges::max(hosts))),
-        in_use_(rate) {}
+  LineRate(std::vector<int> hosts, int rank, double rate)
+      : hosts_(std::move(hosts)),
+        host_(static_cast<std::size_t>(hosts_[static_cast<std::size_t>(rank)])),
+        host_count_(1 + static_cast<std::size_t>(std::ranges::max(hosts_))),
+        in_use_{.rate = rate} {}
 
   // What to do before the next call.
   enum class Step { none, compare, conclude };
@@ -43,27 +64,58 @@ class LineRate {
   }
 
   // What this rank adds to the comparison, a sum: the ranks of a host share its line.
-  Comparison& compare(double own_rate) {
-    comparison_.values.assign(hosts_, 0);
-    comparison_.values[host_] = own_rate;
+  Comparison& compare(const MeasuredLine& own) {
+    comparison_.values.assign(2 * host_count_, 0);
+    comparison_.values[host_] = own.rate;
+    comparison_.values[host_count_ + host_] = own.most;
     return comparison_;
   }
   Comparison& comparison() { return comparison_; }
 
-  // The rate of the slowest host that measured one; 0 if nothing changes.
-  double conclude() {
-    double slowest = 0;
-    for (const double rate : comparison_.values) {
-      if (rate > 0 && (slowest == 0 || rate < slowest)) slowest = rate;
-    }
-    if (slowest == 0 || std::abs(slowest - in_use_) <= kClearly * in_use_) return 0;
-    return in_use_ = slowest;
+  // What is in use from now on; nothing if it stays as it was.
+  std::optional<AgreedLines> conclude() {
+    const auto middle = comparison_.values.begin() + static_cast<std::ptrdiff_t>(host_count_);
+    const double slowest = slowest_of({comparison_.values.begin(), middle});
+    const plan::HostLines lines{hosts_, without_fast({middle, comparison_.values.end()})};
+    std::vector<int> shares = plan::shares_of(lines, in_use_.shares);
+    const bool has_new_rate = slowest > 0 && std::abs(slowest - in_use_.rate) > kClearly * in_use_.rate;
+    if (!has_new_rate && shares == in_use_.shares) return std::nullopt;
+    if (has_new_rate) in_use_.rate = slowest;
+    in_use_.shares_rate = shares.empty() ? 0 : plan::equivalent_rate(lines, shares);
+    in_use_.shares = std::move(shares);
+    in_use_.by_host = lines.rates;
+    return in_use_;
   }
 
  private:
+  // Of the hosts that measured one; 0 if none did.
+  static double slowest_of(const std::vector<double>& rates) {
+    double slowest = 0;
+    for (const double rate : rates) {
+      if (rate > 0 && (slowest == 0 || rate < slowest)) slowest = rate;
+    }
+    return slowest;
+  }
+
+  // The same with one rate for all hosts that are not slow; unchanged if a host's is unknown.
+  std::vector<double> without_fast(std::vector<double> rates) const {
+    std::vector<double> known;
+    for (std::size_t host = 0; host < host_count_; ++host) {
+      const bool has_ranks = std::ranges::find(hosts_, static_cast<int>(host)) != hosts_.end();
+      if (has_ranks) known.push_back(rates[host]);
+    }
+    const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
+    std::ranges::nth_element(known, middle);
+    for (double& rate : rates) {
+      if (rate >= kSlow * *middle) rate = *middle;
+    }
+    return rates;
+  }
+
+  std::vector<int> hosts_;
   std::size_t host_;
-  std::size_t hosts_;
-  double in_use_;
+  std::size_t host_count_;
+  AgreedLines in_use_;
   std::uint64_t call_ = 0;  // large ones
   std::uint64_t next_ = kFirst;
   Comparison comparison_;

@@ -203,6 +203,11 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   if (plan::entry_of(resolved.algorithm).uses_hosts) {
     resolved.hosts = goes_by_sites(resolved, world, defaults) ? defaults.sites : defaults.hosts;
   }
+  // Owners do not encode their own input: with other owners, compressed sums have other bits.
+  const bool keeps_bits = resolved.compression.is_none() || requested == Algorithm::automatic;
+  if (keeps_bits && !resolved.board && plan::uses_shares(resolved.collective, resolved.algorithm)) {
+    resolved.shares = defaults.shares;
+  }
   return resolved;
 }
 

@@ -42,6 +42,7 @@ struct GroupDefaults {
   std::uint64_t window_bytes = 0;                // of distant ranks; 0: they are near
   PooledVector<int> hosts{};                     // by group rank; empty: all on one
   PooledVector<int> sites{};                     // by group rank; empty: all in one
+  PooledVector<int> shares{};                    // by group rank, of owners (plan/cost/shares.h); empty: equal
   AlgorithmTable* algorithms = nullptr;          // the group's; null: as if all ranks shared a host
   const CompressionTrials* trials = nullptr;     // the group's; null: automatic compression is none
 };

@@ -252,6 +252,58 @@ TEST_F(ProfileFile, missing_wrong_or_too_long_is_an_error_that_names_it) {
   expect_error("more lines than a profile can have");
 }
 
+// Four distant hosts, of which one has a slow line.
+class UnequalLines : public ::testing::Test {
+ protected:
+  UnequalLines() {
+    table_.use_line_rate(1e7, 7.5e7);
+    defaults_.shares = {133, 133, 0, 133};
+    defaults_.hosts = {0, 1, 2, 3};
+    defaults_.window_bytes = table_.window_bytes();
+    defaults_.algorithms = &table_;
+  }
+  std::vector<int> shares_of(Collective collective, const CallOptions& options, std::size_t count = 1 << 24) const {
+    const CollectiveCall call{collective, nullptr, nullptr, count, DataType::float32, options};
+    const auto resolved = resolve(call, 4, defaults_).take_or_throw();
+    return {resolved.shares.begin(), resolved.shares.end()};
+  }
+
+  AlgorithmTable table_{{}, kFourHosts, {.round_trip = 0.01}};
+  GroupDefaults defaults_;
+};
+
+TEST_F(UnequalLines, give_their_owners_shares_in_the_plans_that_use_them_only) {
+  const std::vector<int> shares{133, 133, 0, 133};
+  EXPECT_EQ(shares_of(Collective::all_reduce, {.algorithm = Algorithm::sra}), shares);
+  EXPECT_EQ(shares_of(Collective::all_reduce, {}), shares) << "sra is chosen";
+  EXPECT_EQ(shares_of(Collective::all_reduce, {.compression = minmax({.bits = 4})}), shares);
+  for (const Algorithm other : {Algorithm::one_shot, Algorithm::ring, Algorithm::hierarchical}) {
+    EXPECT_EQ(shares_of(Collective::all_reduce, {.algorithm = other}), std::vector<int>());
+  }
+  EXPECT_EQ(shares_of(Collective::reduce, {.algorithm = Algorithm::sra}), std::vector<int>());
+  EXPECT_EQ(shares_of(Collective::broadcast, {.algorithm = Algorithm::sra}), std::vector<int>());
+  EXPECT_EQ(shares_of(Collective::reduce_scatter, {}, 1 << 22), std::vector<int>());
+}
+
+// An owner's own input is not encoded.
+TEST_F(UnequalLines, leave_the_bits_of_a_compressed_sum_alone_that_names_its_algorithm) {
+  EXPECT_EQ(shares_of(Collective::all_reduce, {.compression = minmax({.bits = 4}), .algorithm = Algorithm::sra}),
+            std::vector<int>());
+}
+
+// The fast hosts move more than the slow one, so the slow one's window would hold them up.
+TEST_F(UnequalLines, have_the_window_and_the_price_of_the_rate_that_shares_are_worth) {
+  EXPECT_EQ(table_.window_bytes(), std::uint64_t{4} << 20) << "the least";
+  AlgorithmTable far({}, kFourHosts, {.round_trip = 0.1});
+  far.use_line_rate(1e7, 7.5e7);
+  EXPECT_NEAR(static_cast<double>(far.window_bytes()), 1.25 * 7.5e7 / plan::kTcpEfficiency * 0.1, 1e3);
+  const double with_shares = far.predict(sum_of(1 << 24), Algorithm::sra);
+  const double ring = far.predict(sum_of(1 << 24), Algorithm::ring);
+  far.use_line_rate(1e7, 0);
+  EXPECT_GT(far.predict(sum_of(1 << 24), Algorithm::sra), 5 * with_shares);
+  EXPECT_NEAR(far.predict(sum_of(1 << 24), Algorithm::ring), ring, 0.1 * ring);
+}
+
 TEST(Resolve, an_exchange_with_counts_ignores_what_only_one_rank_knows) {
   AlgorithmTable table(slow_wire(), {0, 1});
   GroupDefaults defaults;

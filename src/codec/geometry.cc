@@ -16,6 +16,14 @@ std::uint64_t divide_up(std::uint64_t value, std::uint64_t divisor) {
   return value / divisor + (value % divisor != 0 ? 1 : 0);
 }
 
+// Chunks begin at multiples of it.
+std::uint64_t chunk_unit(std::uint32_t bucket_size) { return std::lcm<std::uint64_t>(bucket_size, kAlignment); }
+
+// value x part / whole, to the nearest integer. `part` and `whole` are below 2^32, and part <= whole.
+std::uint64_t scaled(std::uint64_t value, std::uint64_t part, std::uint64_t whole) {
+  return value / whole * part + (value % whole * part + whole / 2) / whole;
+}
+
 std::uint64_t raw_slice(std::size_t input_bytes, DataType type) {
   const std::uint64_t elements = input_bytes / element_bytes(type);
   return std::max(kAlignment, elements / kAlignment * kAlignment);
@@ -25,7 +33,7 @@ std::uint64_t raw_slice(std::size_t input_bytes, DataType type) {
 
 std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bucket_size) {
   QCCL_CHECK(world >= 1 && bucket_size >= 1);
-  const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size, kAlignment);
+  const std::uint64_t unit = chunk_unit(bucket_size);
   const std::uint64_t units = divide_up(divide_up(count, static_cast<std::uint64_t>(world)), unit);
   // If rounding up exceeds the largest count, one chunk has everything.
   const std::uint64_t share = units > UINT64_MAX / unit ? count : units * unit;
@@ -35,6 +43,25 @@ std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bu
   for (int rank = 0; rank < world; ++rank) {
     ranges.push_back({begin, std::min(share, count - begin)});
     begin += ranges.back().count;
+  }
+  return ranges;
+}
+
+std::vector<Range> chunk_ranges(std::uint64_t count, std::span<const int> shares, std::uint32_t bucket_size) {
+  const std::uint64_t whole = std::accumulate(shares.begin(), shares.end(), std::uint64_t{0});
+  QCCL_CHECK(whole >= 1 && whole >> 32 == 0 && bucket_size >= 1);
+  const std::uint64_t unit = chunk_unit(bucket_size);
+  const std::uint64_t units = divide_up(count, unit);
+  std::vector<Range> ranges;
+  ranges.reserve(shares.size());
+  std::uint64_t begin = 0;
+  std::uint64_t before = 0;  // sum of the shares up to this one
+  for (const int share : shares) {
+    before += static_cast<std::uint64_t>(share);
+    const std::uint64_t end_unit = scaled(units, before, whole);
+    const std::uint64_t end = end_unit == units ? count : end_unit * unit;
+    ranges.push_back({begin, end - begin});
+    begin = end;
   }
   return ranges;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "qccl/types.h"
@@ -22,6 +23,10 @@ struct Range {
 // Chunk boundaries depend only on (count, world, bucket_size): all chunks but the last non-empty one have
 // ceil(count / world) elements rounded up to lcm(bucket_size, 64). The last ranks may own less or nothing.
 std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bucket_size);
+
+// One chunk for each share, as long as its part of all shares, to the nearest multiple of lcm(bucket_size, 64). A share
+// of 0 owns nothing. At least one is above 0, and their sum is below 2^32.
+std::vector<Range> chunk_ranges(std::uint64_t count, std::span<const int> shares, std::uint32_t bucket_size);
 
 // Limit of a slice's encoded bytes: the payload of one frame.
 inline constexpr std::size_t kMaxSliceBytes = 256 * 1024;

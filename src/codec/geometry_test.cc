@@ -1,5 +1,6 @@
 #include "codec/geometry.h"
 
+#include <climits>
 #include <numeric>
 
 #include "codec/codec.h"
@@ -34,6 +35,41 @@ TEST(Geometry, chunks_cover_every_element_in_order_begin_on_buckets_and_64_eleme
 
 TEST(Geometry, late_ranks_may_own_nothing) {
   EXPECT_EQ(chunk_ranges(100, 4, 64), (std::vector<Range>{{0, 64}, {64, 36}, {100, 0}, {100, 0}}));
+}
+
+TEST(Geometry, chunks_by_shares_cover_every_element_in_order_and_are_about_their_part_of_it) {
+  const std::vector<std::vector<int>> lists = {{1}, {100, 100}, {0, 3}, {114, 0, 114}, {7, 0, 0, 1, 400}, {0, 0, 5, 0}};
+  for (const std::uint64_t count : {0u, 1u, 63u, 64u, 65u, 1000u, 4096u, 100003u, 1u << 24}) {
+    for (const std::uint32_t bucket_size : {1u, 7u, 64u, 100u, 1024u, 65535u}) {
+      for (const auto& shares : lists) {
+        const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size, 64);
+        const double whole = std::accumulate(shares.begin(), shares.end(), 0);
+        const auto ranges = chunk_ranges(count, shares, bucket_size);
+        ASSERT_EQ(ranges.size(), shares.size());
+        std::uint64_t next = 0;
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+          ASSERT_EQ(ranges[i].begin, next);
+          next += ranges[i].count;
+          if (next < count) ASSERT_EQ(next % unit, 0u);
+          if (shares[i] == 0) ASSERT_EQ(ranges[i].count, 0u);
+          ASSERT_NEAR(static_cast<double>(ranges[i].count), static_cast<double>(count) * shares[i] / whole,
+                      2.0 * static_cast<double>(unit));
+        }
+        ASSERT_EQ(next, count);
+      }
+    }
+  }
+}
+
+TEST(Geometry, tiny_counts_by_shares_have_few_owners) {
+  EXPECT_EQ(chunk_ranges(1, std::vector{0, 2, 1}, 1), (std::vector<Range>{{0, 0}, {0, 1}, {1, 0}}));
+  EXPECT_EQ(chunk_ranges(100, std::vector{1, 0, 1}, 1), (std::vector<Range>{{0, 64}, {64, 0}, {64, 36}}));
+}
+
+TEST(Geometry, shares_of_counts_near_the_largest_do_not_overflow) {
+  const auto ranges = chunk_ranges(UINT64_MAX, std::vector{INT_MAX, 1, INT_MAX}, 1);
+  EXPECT_EQ(ranges[2].begin + ranges[2].count, UINT64_MAX);
+  EXPECT_NEAR(static_cast<double>(ranges[1].count), 0x1p64 / 0x1p32, 64);
 }
 
 TEST(Geometry, counts_near_the_largest_do_not_overflow) {

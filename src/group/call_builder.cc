@@ -140,8 +140,9 @@ void CallBuilder::set_compression(const Compression& compression) {
   plans_.clear();
 }
 
-std::uint64_t CallBuilder::use_line_rate(double rate) {
-  algorithms_.use_line_rate(rate);
+std::uint64_t CallBuilder::use_lines(const AgreedLines& lines) {
+  algorithms_.use_line_rate(lines.rate, lines.shares_rate);
+  defaults_.shares.assign(lines.shares.begin(), lines.shares.end());
   defaults_.window_bytes = algorithms_.window_bytes();
   plans_.clear();
   return defaults_.window_bytes;

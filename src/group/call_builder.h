@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "choice/line_rate.h"
 #include "group/call_staging.h"
 #include "group/plan_cache.h"
 #include "job/group_agreement.h"
@@ -62,8 +63,8 @@ class CallBuilder {
   // The trial of the call's class; null if its compression is not automatic after all.
   ClassTrial* trial_of(const CollectiveCall& call);
 
-  // Calls from now on have the window, which is returned, and the algorithms for lines of so many bytes a second.
-  std::uint64_t use_line_rate(double rate);
+  // Calls from now on have the window, which is returned, the algorithms and the owners' shares for these lines.
+  std::uint64_t use_lines(const AgreedLines& lines);
 
   MappedRegions& regions() { return regions_; }
   const Compression& compression() const { return defaults_.compression; }

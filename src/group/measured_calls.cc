@@ -1,7 +1,11 @@
 #include "group/measured_calls.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
@@ -10,6 +14,26 @@
 #include "job/job_groups.h"
 
 namespace qccl::comm {
+
+namespace {
+
+// "; lines of 0.5 to 1 Gbit/s: owners' shares of [114 114 0 114] %, where 100 % are equal"; empty if they are equal.
+std::string shares_text(const AgreedLines& lines) {
+  constexpr std::size_t kNamed = 64;
+  if (lines.shares.empty()) return {};
+  double slowest = 0;
+  double fastest = 0;
+  for (const double rate : lines.by_host) {
+    if (rate > 0) slowest = slowest == 0 ? rate : std::min(slowest, rate);
+    fastest = std::max(fastest, rate);
+  }
+  const auto named = std::span(lines.shares).first(std::min(lines.shares.size(), kNamed));
+  return fmt::format("; lines of {:.3g} to {:.3g} Gbit/s: owners' shares of [{}{}] %, where 100 % are equal",
+                     slowest * 8e-9, fastest * 8e-9, fmt::join(named, " "),
+                     lines.shares.size() > named.size() ? " ..." : "");
+}
+
+}  // namespace
 
 MeasuredCalls::MeasuredCalls(std::mutex& mutex, CallBuilder& builder, const GroupIdentity& group, Context& context,
                              const GroupAgreement& agreement)
@@ -29,14 +53,14 @@ std::optional<TimedCall> MeasuredCalls::begin(const CollectiveCall& call, Contex
 void MeasuredCalls::learn_line_rate(const CollectiveCall& call, Context& context, Lock& lock) {
   const auto step = line_rate_->next(total_count(call) * element_bytes(call.type));
   if (step == LineRate::Step::compare) {
-    post(line_rate_->compare(context.groups().line_rate()), ReduceOp::sum, context, lock);
+    post(line_rate_->compare(context.groups().measured_line()), ReduceOp::sum, context, lock);
   }
   if (step != LineRate::Step::conclude || !await(line_rate_->comparison(), context, lock)) return;
-  const double rate = line_rate_->conclude();
-  if (rate == 0) return;
-  const std::uint64_t window = builder_.use_line_rate(rate);
-  log(LogLevel::info, fmt::format("rank {}: group '{}': a line carries {:.3g} Gbit/s: a window of {} bytes",
-                                  group_.world_rank(), group_.name, rate * 8e-9, window));
+  const auto lines = line_rate_->conclude();
+  if (!lines) return;
+  const std::uint64_t window = builder_.use_lines(*lines);
+  log(LogLevel::info, fmt::format("rank {}: group '{}': a line carries {:.3g} Gbit/s: a window of {} bytes{}",
+                                  group_.world_rank(), group_.name, lines->rate * 8e-9, window, shares_text(*lines)));
 }
 
 std::optional<TimedCall> MeasuredCalls::begin_timed(const CollectiveCall& call, Context& context, Lock& lock) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "choice/line_rate.h"
 #include "choice/resolve.h"
 #include "engine/progress/progress_driver.h"
 #include "job/group_agreement.h"
@@ -36,11 +37,13 @@ class JobGroups {
     driver_.with_engine([&](engine::Engine& engine) { engine.groups().refuse(group.id, std::move(group.ranks)); });
   }
 
-  // The bytes a second that this rank's line to distant ranks carries, as measured; 0 if unknown.
-  double line_rate() {
-    double rate = 0;
-    driver_.with_engine([&](engine::Engine& engine) { rate = engine.peers().line().rate(); });
-    return rate;
+  // What this rank's line to distant ranks carries.
+  MeasuredLine measured_line() {
+    MeasuredLine line;
+    driver_.with_engine([&](engine::Engine& engine) {
+      line = {.rate = engine.peers().line().rate(), .most = engine.peers().most_each_way()};
+    });
+    return line;
   }
 
   // The same on all ranks once the first group is open.

@@ -93,6 +93,8 @@ struct Request {
   // rank, then those it receives from each.
   std::vector<std::uint64_t> counts{};
   std::vector<int> hosts{};  // each rank's host; hierarchical only; empty: all on one
+  // What each rank owns of an all_reduce with uses_shares(), as a part of their sum; empty: equal chunks.
+  std::vector<int> shares{};
 };
 
 // Where the ranks of a group are. A site is hosts that are near each other and far from those of other sites.
@@ -110,6 +112,9 @@ bool has_algorithm(Collective collective, Algorithm algorithm);
 
 // The algorithm built when `algorithm` is requested: compressed recursive doubling is one-shot.
 Algorithm built_for(Algorithm algorithm, bool compressed);
+
+// The algorithm divides the collective's data by Request::shares; others ignore them.
+bool uses_shares(Collective collective, Algorithm algorithm);
 
 // The schedule of `rank`. Lanes over empty chunks are left out, except in all_to_all, where only the two ranks involved
 // know. A call without any elements becomes a barrier, whose frames have no payload.

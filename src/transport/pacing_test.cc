@@ -42,7 +42,9 @@ class Sink final : public Transport, private Reservation::Owner {
   void wake() override { asked += "wake;"; }
   TimePoint next_send_time() const override { return kForever; }
   Nanoseconds round_trip(WorldRank peer) const override { return Nanoseconds(peer.value()); }
-  Acknowledged acknowledged(WorldRank peer) const override { return {static_cast<std::uint64_t>(peer.value()), true}; }
+  Acknowledged acknowledged(WorldRank peer) const override {
+    return {.bytes = static_cast<std::uint64_t>(peer.value()), .waits = true};
+  }
   bool is_local(WorldRank peer) const override { return peer == WorldRank(1); }
   ExchangeCells* board() override { return &own_board; }
   HostMemory host_memory() override { return {&own_heap, nullptr}; }

@@ -180,10 +180,11 @@ class Transport {
 
   // The shortest round trip to the peer that was measured; 0 if it is local or nothing was measured.
   virtual Nanoseconds round_trip(WorldRank peer) const = 0;
-  // What the peer's machine has acknowledged since the start, and whether bytes wait here for the network. Nothing if
-  // nobody says.
+  // What the peer's machine has acknowledged and what has come from it since the start, and whether bytes wait here for
+  // the network. Nothing if nobody says.
   struct Acknowledged {
     std::uint64_t bytes = 0;
+    std::uint64_t received = 0;
     bool waits = false;
   };
   virtual Acknowledged acknowledged(WorldRank peer) const = 0;

@@ -105,6 +105,26 @@ def test_sites_are_near_inside_and_share_a_line():
     assert refused.returncode == 2 and "8 hosts can't be divided among 3 sites" in refused.stderr
 
 
+def test_owners_shares_follow_the_rates_of_slow_hosts():
+    flags = ("plan", "simulate", "all_reduce", "--world", 8, "--rate", "1gbit", "--latency", "5ms", "-b", "32M")
+
+    def sra(*more) -> tuple[float, str]:
+        text = run(*flags, "--algorithm", "sra", *more).stdout
+        return float(rows_of(text)[32 << 20, "sra"][0]), text
+
+    equal, _ = sra()
+    learned, text = sra("--slow-host", "3:2")
+    assert "1 Gbit/s and 5 ms between them, 0.5 Gbit/s to host 3, owners' shares [114 114 114 0 114" in text
+    assert learned < 1.2 * equal
+    unaware, text = sra("--slow-host", "3:2", "--equal-shares")
+    assert unaware > 1.9 * equal and "shares" not in text
+    shown = run("plan", "show", "all_reduce", "--world", 3, "--bytes", 4096, "--slow-host", "0:4", "--algorithm", "sra")
+    assert "output [512, 1024)" in shown.stdout and "lane 4" not in shown.stdout, shown.stdout
+    for wrong in ("8:2", "1", "1:0.5", "x:2"):
+        refused = run(*flags, "--slow-host", wrong)
+        assert refused.returncode == 2 and f"--slow-host {wrong} is not HOST:FACTOR" in refused.stderr
+
+
 OUTER = ("plan", "outer", "--parameters", "10M", "--world", 4, "--latency", "20ms", "--step-seconds", "400ms")
 
 

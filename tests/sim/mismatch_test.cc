@@ -34,6 +34,8 @@ std::vector<Pair> differing_calls(int world, std::uint64_t count) {
   const auto gather = make_call(Collective::all_gather, count, DataType::float32, world);
   const auto scatter = make_call(Collective::reduce_scatter, count, DataType::float32, world);
   const auto barrier = make_call(Collective::barrier, 0, DataType::uint8, world);
+  auto in_shares = sra;
+  for (int rank = 0; rank < world; ++rank) in_shares.shares.push_back(rank == 0 ? 50 : 100);
   std::vector<Pair> pairs = {
       {"count", base, all_reduce(count - 1, world)},
       {"no count", base, all_reduce(0, world)},
@@ -45,6 +47,7 @@ std::vector<Pair> differing_calls(int world, std::uint64_t count) {
       {"bucket size", all_reduce(count, world, {.compression = minmax({.bits = 4, .bucket_size = 100})}),
        all_reduce(count, world, {.compression = minmax({.bits = 4, .bucket_size = 200})})},
       {"algorithm", sra, all_reduce(count, world, {.algorithm = Algorithm::one_shot})},
+      {"shares", sra, in_shares},
       {"collective", base, gather},
       {"collective of the same size", base, scatter},
       {"gather and scatter", gather, scatter},

@@ -311,6 +311,15 @@ std::uint64_t chunk_share(const engine::ResolvedCall& call, int world) {
   return ((call.count + ranks - 1) / ranks + unit - 1) / unit * unit;
 }
 
+std::uint64_t shared_chunk_end(const engine::ResolvedCall& call, std::size_t chunk) {
+  const auto unit = static_cast<long double>(std::lcm<std::uint64_t>(bucket_size_of(call.compression), 64));
+  const long double units = std::ceil(static_cast<long double>(call.count) / unit);
+  const auto end = call.shares.begin() + static_cast<std::ptrdiff_t>(chunk) + 1;
+  const long double part = std::accumulate(call.shares.begin(), end, 0.0L);
+  const long double whole = std::accumulate(call.shares.begin(), call.shares.end(), 0.0L);
+  return std::min(call.count, static_cast<std::uint64_t>(unit * std::round(units * part / whole)));
+}
+
 std::string check_bound(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                         const std::vector<ByteVector>& outputs) {
   const std::vector<ByteVector> added = contributions(call, inputs);

@@ -49,6 +49,8 @@ std::uint64_t stated_bytes(const Compression& compression, DataType type, std::u
 
 // Elements of a chunk when `count` are shared among `world` ranks (the last ones may get less).
 std::uint64_t chunk_share(const engine::ResolvedCall& call, int world);
+// Where the chunk of that index ends, in a call whose owners have shares.
+std::uint64_t shared_chunk_end(const engine::ResolvedCall& call, std::size_t chunk);
 
 // Checks each rank's result of a reduction against the exact sum or average and the error bound of
 // codec and algorithm. Returns the first violation in words, or "".

@@ -166,8 +166,9 @@ std::vector<SumTree> sum_trees(const engine::ResolvedCall& call, int world) {
     SumTree& tree = trees[chunk];
     if (tree.raw.empty()) tree.raw.assign(static_cast<std::size_t>(world), false);
     tree.begin = begin;
-    tree.end =
-        scatters ? begin + engine::piece_elements(call, static_cast<int>(chunk)) : std::min(call.count, begin + share);
+    tree.end = scatters              ? begin + engine::piece_elements(call, static_cast<int>(chunk))
+               : call.shares.empty() ? std::min(call.count, begin + share)
+                                     : shared_chunk_end(call, chunk);
     begin = tree.end;
     const bool is_wanted_elsewhere =
         call.collective == Collective::all_reduce ||

@@ -5,7 +5,8 @@
 // also depend on the norm), S the exact sum, and Q the ranks whose input travels encoded (all but
 // the chunk's owner; one-shot all_reduce: all):
 //
-//   e1 = sum over r in Q of B(min x_r, max x_r)               encoding the inputs
+//   e1 = sum over r in Q of B(min x_r, max x_r)               encoding the inputs (but the least of them, if owners'
+//                                                              shares may follow the lines' rates)
 //      + N 2^-23 sum over all r of max|x_r|                   adding in fp32, in rank order
 //   (avg: S and e1 divided by N, one more rounding)
 //   e2 = 2^-p (max|S| + e1)         16-bit types: rounding the sum once; p bits of precision
@@ -25,6 +26,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -112,13 +114,16 @@ class ErrorModel {
 
   // The bound for one group: extremes and norm of each rank's input, and of their exact sum.
   double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
-    const bool own_encoded = case_.collective == Collective::all_reduce && !has_owners_;
     double e1 = algorithm_.adds_in_rank_order ? 0 : hop_bound(inputs);
+    double least_own = std::numeric_limits<double>::infinity();  // encoding the input of one that may be the owner
     for (int rank = 0; rank < case_.world && algorithm_.adds_in_rank_order; ++rank) {
       const Extremes& input = inputs[static_cast<std::size_t>(rank)];
-      if (rank != owner || own_encoded) e1 += codec_bound(input, 0);
-      e1 += case_.world * 0x1p-23 * input.largest();
+      const double encoding = codec_bound(input, 0);
+      e1 += encoding + case_.world * 0x1p-23 * input.largest();
+      if (rank == owner || has_shares()) least_own = std::min(least_own, encoding);
     }
+    const bool own_encoded = case_.collective == Collective::all_reduce && !has_owners_;
+    if (algorithm_.adds_in_rank_order && !own_encoded) e1 -= least_own;
     Extremes result = sum;
     if (case_.op == ReduceOp::avg) {
       result = {sum.low / case_.world, sum.high / case_.world, sum.norm / case_.world};
@@ -138,6 +143,9 @@ class ErrorModel {
   }
 
  private:
+  // The library may have given ranks other shares than these: any of them may be the owner.
+  bool has_shares() const { return plan::uses_shares(*case_.collective, algorithm_.algorithm); }
+
   // The error of rounding numbers of this size to the type.
   double rounding_bound(double magnitude) const {
     const bool narrow = element_bytes(case_.type) == 2;

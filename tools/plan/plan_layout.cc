@@ -1,11 +1,14 @@
 #include "tools/plan/plan_layout.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 
 #include "base/text.h"
 #include "codec/geometry.h"
+#include "plan/cost/shares.h"
 #include "tools/command_line.h"
 
 namespace qccl::tools {
@@ -93,14 +96,36 @@ void take_profile(PlanLayout& layout) {
   }
 }
 
+// The lines of all hosts. The library would know the slowest one's rate, and make shares of all.
+void take_slow_hosts(PlanLayout& layout) {
+  plan::MachineModel& links = layout.links;
+  plan::HostLines lines{layout.hosts, std::vector(static_cast<std::size_t>(layout.host_count()), links.wire_rate)};
+  for (const std::string& word : layout.slow_host_flags) {
+    const std::size_t colon = std::min(word.find(':'), word.size() - 1);
+    const int host = parse_number<int>(word.substr(0, colon)).value_or(-1);
+    const double factor = parse_number<double>(word.substr(colon + 1)).value_or(0);
+    if (host < 0 || host >= layout.host_count() || factor < 1) {
+      refuse(fmt::format("--slow-host {} is not HOST:FACTOR, such as 3:2", word));
+    }
+    layout.slow_hosts.emplace_back(host, factor);
+    lines.rates[static_cast<std::size_t>(host)] = links.wire_rate / factor;
+  }
+  links.wire_rate = std::ranges::min(lines.rates);
+  if (!layout.has_equal_shares) layout.shares = plan::shares_of(lines, {});
+  if (!layout.shares.empty()) links.shares_rate = plan::equivalent_rate(lines, layout.shares);
+}
+
 void take_links(PlanLayout& layout) {
   plan::MachineModel& links = layout.links;
   links = plan::links_of(layout.profile, layout.compression.to_string());
   for (const auto& [field, value] : layout.given) field(links) = value;
+  layout.line_rate = links.wire_rate;
   if (links.wire_rate <= 0 || links.local.rank_rate <= 0) refuse("a rate of 0 carries nothing");
   if (links.wire.latency < 0 || links.near_latency < 0 || links.local.latency < 0) refuse("a latency is not below 0");
+  take_slow_hosts(layout);
   const int hosts = layout.host_count();
-  if (hosts > 1) links.window_bytes = plan::window_of(links.wire_rate, 2 * links.wire.latency, plan::kMostWindowBytes);
+  const double known_rate = std::max(links.wire_rate, links.shares_rate);
+  if (hosts > 1) links.window_bytes = plan::window_of(known_rate, 2 * links.wire.latency, plan::kMostWindowBytes);
   links.cores = layout.cores;
   links.hosts_per_machine = layout.hosts_per_machine;
   const int ranks_per_machine = layout.world * std::min(layout.hosts_per_machine, hosts) / std::max(1, hosts);
@@ -128,6 +153,10 @@ void add_layout_flags(CLI::App& app, PlanLayout& layout) {
     const auto take = [&layout, field = flag.field](double value) { layout.given.emplace_back(field, value); };
     app.add_option_function<double>(flag.name, take, flag.description)->transform(flag.unit());
   }
+  app.add_option("--slow-host", layout.slow_host_flags,
+                 "HOST:FACTOR: the rate of its link is that of the others / FACTOR; may be given several times");
+  app.add_flag("--equal-shares", layout.has_equal_shares,
+               "Owners' shares of an all_reduce (sra) are equal although hosts are slow");
   app.add_option("--cores", layout.cores, "Of a machine, which its ranks share (default: each rank has its own)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--hosts-per-machine", layout.hosts_per_machine, "Virtual hosts that share its cores (default 1)")
@@ -179,18 +208,24 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .slice_elements = key.slice_elements,
           .compressed = key.compressed,
           .lanes = plan::lanes_of_window(layout.links.window_bytes, layout.world, encoded_slice_bytes(layout)),
-          .hosts = plan::hierarchy_of(key, layout.places(), layout.links)};
+          .hosts = plan::hierarchy_of(key, layout.places(), layout.links),
+          .shares = layout.shares};
 }
 
 std::string describe(const PlanLayout& layout) {
+  std::string slow;
+  for (const auto& [host, factor] : layout.slow_hosts) {
+    slow += fmt::format(", {:.4g} Gbit/s to host {}", layout.line_rate / factor * 8e-9, host);
+  }
+  if (!layout.shares.empty()) slow += fmt::format(", owners' shares [{}] %", fmt::join(layout.shares, " "));
   const std::string near =
       layout.sites == 1 ? ""
                         : fmt::format(" in {} sites, {} in a site", layout.sites, time_text(layout.links.near_latency));
   const std::string line =
       layout.has_site_rate() ? fmt::format(", {:.4g} Gbit/s between sites", layout.links.site_rate * 8e-9) : "";
-  return fmt::format("{} ranks on {} hosts{}, {:.4g} Gbit/s and {} between them{}, {:.4g} Gbit/s and {} inside",
-                     layout.world, layout.host_count(), near, layout.links.wire_rate * 8e-9,
-                     time_text(layout.links.wire.latency), line, layout.links.local.rank_rate * 8e-9,
+  return fmt::format("{} ranks on {} hosts{}, {:.4g} Gbit/s and {} between them{}{}, {:.4g} Gbit/s and {} inside",
+                     layout.world, layout.host_count(), near, layout.line_rate * 8e-9,
+                     time_text(layout.links.wire.latency), line, slow, layout.links.local.rank_rate * 8e-9,
                      time_text(layout.links.local.latency));
 }
 

@@ -42,7 +42,12 @@ struct PlanLayout {
   plan::MachineModel links;  // the profile's, with the speeds that flags give
   // Those speeds, and where they belong.
   std::vector<std::pair<double& (*)(plan::MachineModel&), double>> given;
-  int cores = 0;  // of a machine, which its ranks share; 0: each rank has its own
+  double line_rate = 0;  // of a host that is not slow; links.wire_rate is that of the slowest
+  std::vector<std::string> slow_host_flags;
+  std::vector<std::pair<int, double>> slow_hosts;  // (host, factor)
+  bool has_equal_shares = false;                   // of owners, although hosts are slow
+  std::vector<int> shares;                         // of each rank (plan::Request::shares)
+  int cores = 0;                                   // of a machine, which its ranks share; 0: each rank has its own
   int hosts_per_machine = 1;
   std::string compression_flag = "none";
   Compression compression;
@@ -56,7 +61,7 @@ struct PlanLayout {
 };
 
 // --world, --hosts, --sites, --profile, --rate, --latency, --near-latency, --site-rate, --burst, --local-rate,
-// --local-latency, --cores, --hosts-per-machine, --compression.
+// --local-latency, --slow-host, --equal-shares, --cores, --hosts-per-machine, --compression.
 void add_layout_flags(CLI::App& app, PlanLayout& layout);
 // Throws ValueError.
 [[noreturn]] void refuse(const std::string& text);

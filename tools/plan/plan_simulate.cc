@@ -29,7 +29,8 @@ The columns account for the time, followed back from the last rank's end, frame 
 
 An algorithm that moves more than --max-frames frames is not run. '*' marks the chosen algorithm.
 
---straggler, --late, --lose and --stop may be given several times, for several ranks.
+--straggler, --late, --lose and --stop may be given several times, for several ranks. With --slow-host owners in sra
+have the shares that the library learns for such lines; --equal-shares leaves them equal.
 
 Exit code: 0; 1 if an operation failed although no rank was to die or stop; 2 for wrong flags.
 
@@ -41,6 +42,7 @@ Examples:
   qccl plan simulate --world 2 --rate 1gbit --latency 50ms --connections 4 --buffer 4M all_reduce -b 64M
   qccl plan simulate --world 64 --racks 4 --rack-rate 20gbit all_to_all -b 1M -e 64M -f 8
   qccl plan simulate --world 16 all_reduce -b 16M --straggler 3:10 --jitter 20us --seed 7
+  qccl plan simulate --world 8 --rate 1gbit --latency 10ms --slow-host 3:2 all_reduce -b 64M
   qccl plan simulate --world 16 all_reduce -b 16M --late 3@5ms --late 4@1ms
   qccl plan simulate --world 16 all_reduce -b 16M --lose 3@2ms
   qccl plan simulate --world 16 all_reduce -b 16M --stop 3@2ms --timeout 1s
@@ -182,7 +184,7 @@ Nanoseconds travel(const plan::LinkCost& link) { return travel(link, link.latenc
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
-  const double rate = layout.links.wire_rate * layout.links.wire_efficiency;
+  const double rate = layout.line_rate * layout.links.wire_efficiency;
   sim::SimulationOptions simulation;
   simulation.ranks = layout.world;
   simulation.seed = options.seed;
@@ -216,6 +218,7 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
     links.hosts_per_rack = (layout.host_count() + racks - 1) / racks;
     links.rack_bytes_per_second = uplink_rate * layout.links.wire_efficiency;
   }
+  for (const auto& [host, factor] : layout.slow_hosts) links.slow_hosts.emplace_back(host, rate / factor);
   for (const auto& [rank, factor] : options.stragglers) links.slow_ranks.emplace_back(rank, rate / factor);
   // The interval at which a rank polls; fine enough not to affect the result.
   links.tick = std::max(Nanoseconds(1), std::min(links.latency, Nanoseconds(20'000)) / 20);
@@ -297,6 +300,9 @@ class Table {
     call.compression = options_.layout.compression;
     call.algorithm = request.algorithm;
     if (plan::entry_of(call.algorithm).uses_hosts) call.hosts.assign(request.hosts.begin(), request.hosts.end());
+    if (plan::uses_shares(call.collective, call.algorithm)) {
+      call.shares.assign(request.shares.begin(), request.shares.end());
+    }
     sim::SimulationOptions options = simulation_options(options_);
     options.on_progress = [&](std::uint64_t done) {
       const double part = std::min(0.99, static_cast<double>(done) / std::max(1.0, frames));

@@ -47,7 +47,8 @@ plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec
           .compressed = codec != nullptr,
           .lanes = plan::lanes_of_window(call.window_bytes, world, slice_bytes),
           .counts = {call.counts.begin(), call.counts.end()},
-          .hosts = {call.hosts.begin(), call.hosts.end()}};
+          .hosts = {call.hosts.begin(), call.hosts.end()},
+          .shares = {call.shares.begin(), call.shares.end()}};
 }
 
 // The lane sends to the peer of this step before it waits for it.

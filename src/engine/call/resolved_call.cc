@@ -14,11 +14,12 @@
 namespace qccl::engine {
 namespace {
 
-constexpr std::size_t kNamedCounts = 8;  // of a list; a description has its limit
+constexpr std::size_t kNamedValues = 8;  // of a list; a description has its limit
 
-std::string list_of(std::span<const std::uint64_t> counts) {
-  const auto named = counts.first(std::min(counts.size(), kNamedCounts));
-  return fmt::format("[{}{}]", fmt::join(named, " "), counts.size() > named.size() ? " ..." : "");
+template <class T>
+std::string list_of(std::span<const T> values) {
+  const auto named = values.first(std::min(values.size(), kNamedValues));
+  return fmt::format("[{}{}]", fmt::join(named, " "), values.size() > named.size() ? " ..." : "");
 }
 
 std::string counts_of(const ResolvedCall& call) {
@@ -51,6 +52,8 @@ std::uint64_t ResolvedCall::fingerprint() const {
   if (memory == MemoryKind::device) value = digest("device memory", value);
   if (window_bytes != 0) value = digest(window_bytes, value);
   for (const int host : hosts) value = digest(static_cast<std::uint64_t>(host), value);
+  if (!shares.empty()) value = digest("shares", value);
+  for (const int share : shares) value = digest(static_cast<std::uint64_t>(share), value);
   if (counts.empty()) return value;
   value = digest(static_cast<std::uint64_t>(counts.size()), value);
   if (collective == Collective::all_to_all) return value;  // known to each pair alone
@@ -73,6 +76,7 @@ std::string ResolvedCall::describe() const {
   if (region != 0) text += fmt::format(", byte {} of shared buffer {}", region_offset, region);
   const bool one_host = std::equal(hosts.begin() + (hosts.empty() ? 0 : 1), hosts.end(), hosts.begin());
   if (!one_host) text += fmt::format(", hosts=[{}]", fmt::join(hosts, " "));
+  if (!shares.empty()) text += ", shares=" + list_of(std::span<const int>(shares));
   if (!is_default_size) text += ", " + slices;
   return text + ")";
 }

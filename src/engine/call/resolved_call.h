@@ -32,7 +32,8 @@ struct ResolvedCall {
   // The v forms: each rank's count; all_to_all: what this rank sends to each rank, then what it
   // receives from each.
   PooledVector<std::uint64_t> counts{};
-  PooledVector<int> hosts{};  // of each rank, for hierarchical plans only
+  PooledVector<int> hosts{};   // of each rank, for hierarchical plans only
+  PooledVector<int> shares{};  // what each rank owns (plan::Request::shares), for plans with plan::uses_shares() only
   MemoryKind memory = MemoryKind::host;
 
   friend bool operator==(const ResolvedCall&, const ResolvedCall&) = default;

@@ -96,9 +96,12 @@ void PeerMonitor::measure_line(const Transport& transport, TimePoint now) {
     if (peer == rank_ || of.lost || of.round_trip < kDistantRoundTrip) continue;
     const Transport::Acknowledged one = transport.acknowledged(peer);
     all.bytes += one.bytes;
+    all.received += one.received;
     all.waits |= one.waits;
   }
   line_.sample(all.bytes, all.waits, now);
+  most_sent_.sample(all.bytes, now, line_.window());
+  most_received_.sample(all.received, now, line_.window());
 }
 
 bool PeerMonitor::any_may_wait(const Transport& transport) const {

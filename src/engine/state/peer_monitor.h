@@ -2,6 +2,7 @@
 // besides data: heartbeats, poison, calls, reasons, goodbyes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "engine/frames/frame_sender.h"
 #include "engine/state/group.h"
 #include "engine/state/line_meter.h"
+#include "engine/state/line_peak.h"
 #include "qccl/failures.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -65,6 +67,8 @@ class PeerMonitor {
   Nanoseconds longest_round_trip(const Group& group) const;
   Nanoseconds longest_round_trip() const;
   const LineMeter& line() const { return line_; }
+  // The most that the line has carried, in the direction that carried less; 0 if unknown.
+  double most_each_way() const { return std::min(most_sent_.rate(), most_received_.rate()); }
   // Samples the line to the distant peers. Call it from line().next() on.
   void measure_line(const Transport& transport, TimePoint now);
   // Peers on other hosts that are neither lost nor have said goodbye.
@@ -95,6 +99,8 @@ class PeerMonitor {
   std::vector<GradedLoss> due_;     // seen in the round before
   TimePoint next_heartbeat_{};
   LineMeter line_;
+  LinePeak most_sent_;
+  LinePeak most_received_;
 };
 
 }  // namespace qccl::engine

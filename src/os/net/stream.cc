@@ -150,7 +150,9 @@ LossSample loss_sample(int fd) {
 
 Acknowledged acknowledged(int fd) {
   const tcp_info info = state_of(fd);
-  return {.bytes = std::uint64_t{info.tcpi_delivered} * info.tcpi_snd_mss, .waits = info.tcpi_notsent_bytes > 0};
+  return {.bytes = std::uint64_t{info.tcpi_delivered} * info.tcpi_snd_mss,
+          .received = info.tcpi_bytes_received,
+          .waits = info.tcpi_notsent_bytes > 0};
 }
 
 std::size_t unacknowledged_bytes(int fd, Bytes scratch) {

@@ -33,6 +33,11 @@ const CollectiveBuilder* builder_of(Collective collective, Algorithm algorithm) 
 
 bool has_algorithm(Collective collective, Algorithm algorithm) { return builder_of(collective, algorithm) != nullptr; }
 
+bool uses_shares(Collective collective, Algorithm algorithm) {
+  const CollectiveBuilder* const builder = builder_of(collective, algorithm);
+  return builder != nullptr && builder->uses_shares;
+}
+
 std::vector<Algorithm> algorithms_of(Collective collective) {
   std::vector<Algorithm> found;
   for (const AlgorithmEntry* entry : kAlgorithms) {

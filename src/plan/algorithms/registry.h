@@ -20,6 +20,8 @@ struct CollectiveBuilder {
   BuildFunction* build;
   // Taken by name only: it has not been measured against the others.
   bool only_on_request = false;
+  // An all_reduce whose chunk c rank c owns, and in which owners of more move more: chunks follow Request::shares.
+  bool uses_shares = false;
 };
 
 // One algorithm. Lives in the file named after it.

@@ -58,6 +58,9 @@ std::vector<Range> chunks(const Request& request) {
   if (has_pieces(request.collective)) return piece_ranges(request);
   const int count = chunk_count(request);
   if (count == 1) return {{0, request.count}};
+  if (!request.shares.empty() && uses_shares(request.collective, request.algorithm)) {
+    return chunk_ranges(request.count, request.shares, request.bucket_size);
+  }
   return chunk_ranges(request.count, count, request.bucket_size);
 }
 

@@ -50,7 +50,9 @@ void broadcast(Builder& b) {
 }
 
 constexpr CollectiveBuilder kCollectives[] = {
-    {Collective::all_reduce, all_reduce}, {Collective::reduce, reduce}, {Collective::broadcast, broadcast}};
+    {.collective = Collective::all_reduce, .build = all_reduce, .uses_shares = true},
+    {.collective = Collective::reduce, .build = reduce},
+    {.collective = Collective::broadcast, .build = broadcast}};
 
 // A broadcast goes from the root to one rank and from there to another.
 CriticalPath longest_path(const PathFinder& paths) {

@@ -404,6 +404,22 @@ TEST(Coverage, has_every_world_and_ragged_counts_and_stops_at_a_failure) {
   EXPECT_EQ(failed.error().message, "all_reduce ring, world 1, 7 elements");
 }
 
+TEST(Coverage, of_plans_that_use_shares_has_equal_ones_zeros_and_a_single_owner) {
+  std::set<std::vector<int>> shares;
+  std::set<std::string> names;
+  const auto note = [&](const Requests& requests) -> Status {
+    if (requests[0].world == 4) shares.insert(requests[0].shares);
+    names.insert(describe(requests[0]));
+    return {};
+  };
+  ASSERT_TRUE(for_each_request(Collective::all_reduce, Algorithm::sra, 4, note).ok());
+  EXPECT_EQ(shares, (std::set<std::vector<int>>{{}, {37, 74, 0, 148}, {0, 0, 1, 0}}));
+  EXPECT_TRUE(names.contains("all_reduce sra, world 4, 4099 elements in shares [37 74 0 148]"));
+  shares.clear();
+  ASSERT_TRUE(for_each_request(Collective::all_reduce, Algorithm::ring, 4, note).ok());
+  EXPECT_EQ(shares.size(), 1u);
+}
+
 TEST(Coverage, of_hierarchies_has_hosts_of_three_ranks_a_host_of_one_and_interleaved_hosts) {
   std::set<std::vector<int>> layouts;
   const auto note = [&](const Requests& requests) -> Status {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <set>
+#include <utility>
 
 #include "plan/algorithms/registry.h"
 
@@ -58,6 +59,17 @@ Request base_request(Collective collective, Algorithm algorithm, int world, bool
 std::vector<int> lanes(Collective collective, Algorithm algorithm) {
   const bool has_lanes = collective == Collective::all_reduce && entry_of(algorithm).chunk_count == lanes_of_all_reduce;
   return has_lanes ? std::vector{1, 2, 512} : std::vector{1};
+}
+
+// Request::shares: equal chunks; all kinds, of which some are zero; one rank that owns everything.
+std::vector<std::vector<int>> shares(Collective collective, Algorithm algorithm, int world) {
+  if (!uses_shares(collective, algorithm)) return {{}};
+  std::vector<std::vector<int>> all(3);
+  for (int rank = 0; rank < world; ++rank) {
+    all[1].push_back(static_cast<int>(ragged(rank + 1)));
+    all[2].push_back(rank == world / 2 ? 1 : 0);
+  }
+  return all;
 }
 
 bool has_long_chunks(const Request& request) { return request.world >= 2 && request.world <= kLastLongWorld; }
@@ -117,7 +129,10 @@ Status for_each_request(Collective collective, Algorithm algorithm, int max_worl
         request.root = root;
         for (const int most : lanes(collective, algorithm)) {
           request.lanes = most;
-          QCCL_TRY(visit_layouts(visit, request));
+          for (auto& own : shares(collective, algorithm, world)) {
+            request.shares = std::move(own);
+            QCCL_TRY(visit_layouts(visit, request));
+          }
         }
       }
     }
@@ -132,6 +147,7 @@ std::string describe(const Request& request) {
   if (!request.hosts.empty()) text += fmt::format(", hosts [{}]", fmt::join(request.hosts, " "));
   text += request.counts.empty() ? fmt::format(", {} elements", request.count)
                                  : fmt::format(", counts [{}]", fmt::join(request.counts, " "));
+  if (!request.shares.empty()) text += fmt::format(" in shares [{}]", fmt::join(request.shares, " "));
   if (request.lanes > 1) text += fmt::format(" in up to {} lanes", request.lanes);
   if (request.bucket_size > 1) text += fmt::format(" in buckets of {}", request.bucket_size);
   return request.compressed ? text + ", compressed" : text;

@@ -247,7 +247,10 @@ class CostEstimator {
     all_ranks_ += ranks;
   }
 
-  double wire_rate() const { return links_.wire_rate * links_.wire_efficiency; }
+  double wire_rate() const {
+    const bool has_shares = links_.shares_rate > 0 && uses_shares(request_.collective, request_.algorithm);
+    return (has_shares ? links_.shares_rate : links_.wire_rate) * links_.wire_efficiency;
+  }
   double wire_seconds(double bytes) const { return seconds(std::max(0.0, bytes - links_.burst_bytes), wire_rate()); }
   // A window passes in a round trip.
   double window_seconds() const {

@@ -77,6 +77,7 @@ std::string to_text(const Profile& profile);
 // Rates are bytes per second; 0 is infinitely fast.
 struct MachineModel {
   double wire_rate = 1.25e9;      // of a host's link, out and in
+  double shares_rate = 0;         // the same for plans with uses_shares() (equivalent_rate); 0: wire_rate
   double wire_efficiency = 1;     // share of it left by packet headers
   double burst_bytes = 0;         // that an idle host sends at once
   LinkCost wire = {50e-6, 0, 0};  // between hosts, and between sites if there are several

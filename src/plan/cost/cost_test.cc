@@ -48,6 +48,15 @@ TEST(Cost, hops_inside_a_site_cost_the_near_latency) {
   EXPECT_NEAR(price_over_sites(Algorithm::hierarchical, 256).first, 2e-3 + 2e-5, 1e-9);
 }
 
+TEST(Cost, plans_that_use_shares_have_the_rate_that_these_are_worth) {
+  Setting setting;
+  const double sra = price_of(Algorithm::sra, 4, kLarge, setting).wire;
+  const double ring = price_of(Algorithm::ring, 4, kLarge, setting).wire;
+  setting.links.shares_rate = 2e8;
+  EXPECT_NEAR(price_of(Algorithm::sra, 4, kLarge, setting).wire, sra / 2, 1e-9);
+  EXPECT_EQ(price_of(Algorithm::ring, 4, kLarge, setting).wire, ring);
+}
+
 TEST(Cost, a_sites_ranks_share_its_line_to_other_sites) {
   const CostEstimate flat = price_over_sites(Algorithm::sra, kLarge, 1e8);
   const CostEstimate by_sites = price_over_sites(Algorithm::hierarchical, kLarge, 1e8);

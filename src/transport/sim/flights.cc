@@ -9,6 +9,12 @@ namespace {
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
+// `usual`: of hosts that have no rate of their own.
+double rate_of(const NetworkOptions& options, int host, double usual) {
+  const auto own = std::ranges::find(options.slow_hosts, host, &std::pair<int, double>::first);
+  return own == options.slow_hosts.end() ? usual : own->second;
+}
+
 // Between two hosts.
 Nanoseconds latency_between(const NetworkOptions& options, int from, int to) {
   const bool is_near = !options.sites.empty() && options.sites[index(from)] == options.sites[index(to)];
@@ -31,8 +37,8 @@ Pipes::Pipes(int world, const NetworkOptions& options)
     local_.push_back(add(options.local_bytes_per_second));
   }
   for (int host = 0; host < hosts; ++host) {
-    host_out_.push_back(add(options.bytes_per_second, options.burst_bytes));
-    host_in_.push_back(add(options.ingress_bytes_per_second, options.burst_bytes));
+    host_out_.push_back(add(rate_of(options, host, options.bytes_per_second), options.burst_bytes));
+    host_in_.push_back(add(rate_of(options, host, options.ingress_bytes_per_second), options.burst_bytes));
   }
   const int racks = hosts_per_rack_ > 0 ? (hosts - 1) / hosts_per_rack_ + 1 : 0;
   for (int rack = 0; rack < racks; ++rack) {

@@ -45,6 +45,8 @@ struct NetworkOptions {
                                      // sent until its sender knows that it has arrived; 0: unlimited
   int hosts_per_rack = 0;            // 0: all hosts are in one rack
   double rack_bytes_per_second = 0;  // up from a rack, and down into it
+  // (host, rate): of this host's link out and in, if it is not that of the others.
+  std::vector<std::pair<int, double>> slow_hosts{};
   // (rank, rate): everything this rank sends or receives passes an extra pipe of its own.
   std::vector<std::pair<int, double>> slow_ranks{};
   FrameWork wire_work{};

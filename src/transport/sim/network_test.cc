@@ -147,6 +147,16 @@ TEST(Network, ranks_of_a_host_have_no_connections) {
   EXPECT_EQ(next(network), 3);
 }
 
+TEST(Network, slow_host_sends_slowly_while_it_receives_slowly) {
+  Network network(4, 1, {.bytes_per_second = 1e8, .ingress_bytes_per_second = 1e8, .slow_hosts = {{2, 1e7}}});
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 10);
+  send(network, 0, 2, 1000);
+  send(network, 2, 1, 500);
+  EXPECT_EQ(next(network), 10 + 50);
+  EXPECT_EQ(next(network), 10 + 100);
+}
+
 TEST(Network, slow_rank_sends_and_receives_slowly) {
   NetworkOptions options = racks();
   options.slow_ranks = {{2, 1e7}};

@@ -316,6 +316,7 @@ class TcpEndpoint final : public Endpoint {
       if (watches_losses_) each->use_bbr_if_lossy();
       const os::Acknowledged one = os::acknowledged(each->socket());
       all.bytes += one.bytes;
+      all.received += one.received;
       all.waits |= one.waits || each->has_unsent();
     }
     return all;

@@ -201,7 +201,10 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
   return key;
 }
 
-void AlgorithmTable::use_line_rate(double rate, double shares_rate) {
+// On a line that loses packets, streams wait for those that are sent again: what others send meanwhile needs room.
+void AlgorithmTable::use_line_rate(double rate, double shares_rate, bool loses) {
+  constexpr std::uint64_t kLossy = std::uint64_t{4} << 20;
+  least_window_ = loses ? std::min(kLossy, cost_environment_.most_window_bytes) : 0;
   cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
   shares_rate_ = shares_rate / plan::kTcpEfficiency;
   chosen_.clear();

@@ -104,10 +104,12 @@ class AlgorithmTable {
   AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, Distance distance = {});
 
   // Chooses anew, for lines of that rate in bytes a second of payload, and of another rate for plans that use shares.
-  void use_line_rate(double rate, double shares_rate);
+  // `loses`: the lines lose packets by themselves.
+  void use_line_rate(double rate, double shares_rate, bool loses = false);
   std::uint64_t window_bytes() const {
     const double rate = std::max(cost_environment_.line_rate(), shares_rate_);
-    return plan::window_of(rate, distance_.round_trip, cost_environment_.most_window_bytes);
+    const std::uint64_t most = cost_environment_.most_window_bytes;
+    return std::max(least_window_, plan::window_of(rate, distance_.round_trip, most));
   }
   Algorithm choose(const CallClass& call);
   // A hierarchical plan of the call goes over the group's sites, not its hosts.
@@ -128,6 +130,7 @@ class AlgorithmTable {
 
   CostEnvironment cost_environment_;
   const Distance distance_;
+  std::uint64_t least_window_ = 0;
   double shares_rate_ = 0;  // as MachineModel::shares_rate
   const plan::Layout layout_;
   CallClassMemo<Algorithm> chosen_;

@@ -21,13 +21,15 @@ namespace qccl::comm {
 
 // A line to distant ranks, in bytes a second; 0: not known.
 struct MeasuredLine {
-  double rate = 0;  // while data waited for it
-  double most = 0;  // for a while, in the direction that carried less
+  double rate = 0;     // while data waited for it
+  double most = 0;     // for a while, in the direction that carried less
+  bool loses = false;  // packets by itself, not only where it is full
 };
 
 // What the ranks have agreed on.
 struct AgreedLines {
   double rate = 0;                // of the slowest host
+  bool loses = false;             // any of them
   std::vector<int> shares{};      // of each rank (plan/cost/shares.h); empty: equal
   double shares_rate = 0;         // plan::equivalent_rate() of the shares; 0 if they are equal
   std::vector<double> by_host{};  // what each line carried at most, one value for all that are not slow
@@ -65,9 +67,10 @@ class LineRate {
 
   // What this rank adds to the comparison, a sum: the ranks of a host share its line.
   Comparison& compare(const MeasuredLine& own) {
-    comparison_.values.assign(2 * host_count_, 0);
+    comparison_.values.assign(2 * host_count_ + 1, 0);
     comparison_.values[host_] = own.rate;
     comparison_.values[host_count_ + host_] = own.most;
+    comparison_.values.back() = own.loses ? 1 : 0;
     return comparison_;
   }
   Comparison& comparison() { return comparison_; }
@@ -76,10 +79,12 @@ class LineRate {
   std::optional<AgreedLines> conclude() {
     const auto middle = comparison_.values.begin() + static_cast<std::ptrdiff_t>(host_count_);
     const double slowest = slowest_of({comparison_.values.begin(), middle});
-    const plan::HostLines lines{hosts_, without_fast({middle, comparison_.values.end()})};
+    const plan::HostLines lines{hosts_, without_fast({middle, comparison_.values.end() - 1})};
+    const bool loses = comparison_.values.back() > 0;
     std::vector<int> shares = plan::shares_of(lines, in_use_.shares);
     const bool has_new_rate = slowest > 0 && std::abs(slowest - in_use_.rate) > kClearly * in_use_.rate;
-    if (!has_new_rate && shares == in_use_.shares) return std::nullopt;
+    if (!has_new_rate && shares == in_use_.shares && loses == in_use_.loses) return std::nullopt;
+    in_use_.loses = loses;
     if (has_new_rate) in_use_.rate = slowest;
     in_use_.shares_rate = shares.empty() ? 0 : plan::equivalent_rate(lines, shares);
     in_use_.shares = std::move(shares);

@@ -141,7 +141,7 @@ void CallBuilder::set_compression(const Compression& compression) {
 }
 
 std::uint64_t CallBuilder::use_lines(const AgreedLines& lines) {
-  algorithms_.use_line_rate(lines.rate, lines.shares_rate);
+  algorithms_.use_line_rate(lines.rate, lines.shares_rate, lines.loses);
   defaults_.shares.assign(lines.shares.begin(), lines.shares.end());
   defaults_.window_bytes = algorithms_.window_bytes();
   plans_.clear();

@@ -41,7 +41,8 @@ class JobGroups {
   MeasuredLine measured_line() {
     MeasuredLine line;
     driver_.with_engine([&](engine::Engine& engine) {
-      line = {.rate = engine.peers().line().rate(), .most = engine.peers().most_each_way()};
+      const engine::PeerMonitor& peers = engine.peers();
+      line = {.rate = peers.line().rate(), .most = peers.most_each_way(), .loses = peers.line_loses()};
     });
     return line;
   }

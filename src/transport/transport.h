@@ -180,12 +180,13 @@ class Transport {
 
   // The shortest round trip to the peer that was measured; 0 if it is local or nothing was measured.
   virtual Nanoseconds round_trip(WorldRank peer) const = 0;
-  // What the peer's machine has acknowledged and what has come from it since the start, and whether bytes wait here for
-  // the network. Nothing if nobody says.
+  // What the peer's machine has acknowledged and what has come from it since the start, whether bytes wait here for the
+  // network, and whether the line loses packets by itself, not only where it is full. Nothing if nobody says.
   struct Acknowledged {
     std::uint64_t bytes = 0;
     std::uint64_t received = 0;
     bool waits = false;
+    bool loses = false;
   };
   virtual Acknowledged acknowledged(WorldRank peer) const = 0;
   // True if the peer runs on this host, so that its frames cross no network and need no payload checksum.

@@ -98,6 +98,7 @@ void PeerMonitor::measure_line(const Transport& transport, TimePoint now) {
     all.bytes += one.bytes;
     all.received += one.received;
     all.waits |= one.waits;
+    loses_ |= one.loses;
   }
   line_.sample(all.bytes, all.waits, now);
   most_sent_.sample(all.bytes, now, line_.window());

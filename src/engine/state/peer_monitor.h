@@ -69,6 +69,8 @@ class PeerMonitor {
   const LineMeter& line() const { return line_; }
   // The most that the line has carried, in the direction that carried less; 0 if unknown.
   double most_each_way() const { return std::min(most_sent_.rate(), most_received_.rate()); }
+  // It loses packets by itself, not only where it is full.
+  bool line_loses() const { return loses_; }
   // Samples the line to the distant peers. Call it from line().next() on.
   void measure_line(const Transport& transport, TimePoint now);
   // Peers on other hosts that are neither lost nor have said goodbye.
@@ -101,6 +103,7 @@ class PeerMonitor {
   LineMeter line_;
   LinePeak most_sent_;
   LinePeak most_received_;
+  bool loses_ = false;
 };
 
 }  // namespace qccl::engine

@@ -50,12 +50,9 @@ class Connection {
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
   std::size_t backlog() const { return writer_.queued_bytes() + os::send_backlog(socket()); }
 
-  // Looks whether the line loses packets by itself, and takes bbr from then on. For connections that began with cubic.
-  void use_bbr_if_lossy() {
-    if (is_lossy_ || !losses_.is_lossy(os::loss_sample(socket()))) return;
-    is_lossy_ = true;
-    os::set_congestion_control(stream_.socket(), "bbr");
-  }
+  // Its line loses packets by itself.
+  bool is_lossy() { return losses_.is_lossy(os::loss_sample(socket())); }
+  void use_bbr() { os::set_congestion_control(stream_.socket(), "bbr"); }
 
   // See FrameReader. The loss is the first failure, of sending or of reading; what has arrived may say more.
   FrameReader::ReadResult read(std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
@@ -104,7 +101,6 @@ class Connection {
   FrameWriter writer_;
   FrameReader::ReadResult send_failure_;
   LossWatch losses_;
-  bool is_lossy_ = false;
   bool ended_ = false;
 };
 
@@ -133,6 +129,17 @@ class Link {
 
   // ---- sending
 
+  // The line loses packets by itself: from then on connections have bbr, and all of them are used. Looks at those that
+  // are open, unless it is known already.
+  bool is_lossy() {
+    for (const auto& each : connections_) is_lossy_ |= !is_lossy_ && each->is_open() && each->is_lossy();
+    if (is_lossy_ && !std::exchange(uses_bbr_, true)) {
+      for (const auto& each : connections_) {
+        if (each->is_open()) each->use_bbr();
+      }
+    }
+    return is_lossy_;
+  }
   // The connection for the next frame: the one with the least backlog; null if none takes it now.
   Connection* choose(std::size_t bytes, TrafficClass traffic) const {
     if (!is_numbered()) return connections_.front()->may_send(bytes, traffic) ? connections_.front().get() : nullptr;
@@ -140,7 +147,7 @@ class Link {
     std::size_t least = SIZE_MAX;
     for (const auto& each : connections_) {
       if (!each->may_send(bytes, traffic)) continue;
-      const std::size_t backlog = each->backlog() / kBacklogStep;
+      const std::size_t backlog = each->backlog() / (is_lossy_ ? kLossyBacklogStep : kBacklogStep);
       if (backlog >= least) continue;
       best = each.get();
       least = backlog;
@@ -205,8 +212,9 @@ class Link {
 
  private:
   // Differences in backlog below this do not matter: as long as the first connection has less, it carries all. Further
-  // ones only take from the others on the line, unless each is limited.
+  // ones only take from the others on the line, unless each is limited, as by losses.
   static constexpr std::size_t kBacklogStep = 1024 * 1024;
+  static constexpr std::size_t kLossyBacklogStep = 64 * 1024;
 
   bool is_numbered() const { return connections_.size() > 1; }
   FrameBuffer* take_next() {
@@ -224,6 +232,8 @@ class Link {
   std::vector<FrameBuffer*> lasts_;  // the frames that send_last() will send, one a connection
   std::uint32_t sent_ = 0;           // frames, modulo 2^32
   std::uint32_t received_ = 0;       // frames in order, modulo 2^32
+  bool is_lossy_ = false;
+  bool uses_bbr_ = false;
 };
 
 inline Connection::Connection(Link& link, std::uint64_t token, secure::Stream stream, SharedBuffers& shared,

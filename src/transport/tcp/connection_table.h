@@ -51,7 +51,7 @@ class ConnectionTable {
 
   Link& at(WorldRank peer) { return *links_[peer.index()]; }
   // Null if there is none.
-  const Link* find(WorldRank peer) const { return links_[peer.index()].get(); }
+  Link* find(WorldRank peer) const { return links_[peer.index()].get(); }
   // All that are not closed.
   const std::vector<Connection*>& open_connections() const { return open_; }
   // Knows which sockets are ready; null if the caller should read each socket instead.

@@ -309,11 +309,11 @@ class TcpEndpoint final : public Endpoint {
   }
   Acknowledged acknowledged(WorldRank peer) const override {
     Acknowledged all;
-    const tcp::Link* const link = connections_.find(peer);
+    tcp::Link* const link = connections_.find(peer);
     if (link == nullptr) return all;
+    all.loses = watches_losses_ && link->is_lossy();
     for (const auto& each : link->connections()) {
       if (!each->is_open()) continue;
-      if (watches_losses_) each->use_bbr_if_lossy();
       const os::Acknowledged one = os::acknowledged(each->socket());
       all.bytes += one.bytes;
       all.received += one.received;

@@ -46,6 +46,7 @@ class LineRate {
   // Lines below this part of the middle one's rate are slow, and all others count as equal: what a line has carried at
   // most is a lower bound of its rate, and grows with the bytes that its host is given to move.
   static constexpr double kSlow = 2.0 / 3;
+  static constexpr double kFastAgain = 0.9;  // the same part for a host whose share is less than an equal one
 
   // `hosts`: by group rank. `rank`: this one's, in the group. `rate`: in use until another is learned.
   LineRate(std::vector<int> hosts, int rank, double rate)
@@ -106,15 +107,22 @@ class LineRate {
   std::vector<double> without_fast(std::vector<double> rates) const {
     std::vector<double> known;
     for (std::size_t host = 0; host < host_count_; ++host) {
-      const bool has_ranks = std::ranges::find(hosts_, static_cast<int>(host)) != hosts_.end();
-      if (has_ranks) known.push_back(rates[host]);
+      if (rank_on(host) < hosts_.size()) known.push_back(rates[host]);
     }
     const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
     std::ranges::nth_element(known, middle);
-    for (double& rate : rates) {
-      if (rate >= kSlow * *middle) rate = *middle;
+    for (std::size_t host = 0; host < host_count_; ++host) {
+      if (rates[host] >= *middle * (was_slow(host) ? kFastAgain : kSlow)) rates[host] = *middle;
     }
     return rates;
+  }
+  // One of the host's ranks; as many as there are if it has none.
+  std::size_t rank_on(std::size_t host) const {
+    return static_cast<std::size_t>(std::ranges::find(hosts_, static_cast<int>(host)) - hosts_.begin());
+  }
+  bool was_slow(std::size_t host) const {
+    const std::size_t rank = rank_on(host);
+    return rank < in_use_.shares.size() && in_use_.shares[rank] < plan::kEqualShare;
   }
 
   std::vector<int> hosts_;

@@ -108,6 +108,11 @@ TEST(LineRate, lines_that_are_not_clearly_slower_than_the_middle_one_count_as_eq
   EXPECT_EQ(lines->shares[0], lines->shares[1]);
   EXPECT_EQ(lines->shares[0], lines->shares[3]);
   EXPECT_LT(lines->shares[2], 20);
+  // It moves less now, so the others' lines stand out less.
+  EXPECT_FALSE(agreed(line, {kProfileRate, 0, 0, 0}, {9e7, 7e7, 4.7e7, 7e7}));
+  const auto equal = agreed(line, {kProfileRate, 0, 0, 0}, {9e7, 7e7, 6.5e7, 7e7});
+  ASSERT_TRUE(equal);
+  EXPECT_EQ(equal->shares, std::vector<int>());
   LineRate crowded = on_hosts({0, 0, 3, 3});
   EXPECT_FALSE(agreed(crowded, {kProfileRate, 0, 0, 0}, {1e8, 0, 0, 9e7})) << "hosts without ranks do not count";
 }

@@ -206,7 +206,7 @@ void describe_tcp(Findings& found) {
     const auto [least, initial, largest] = *sizes;
     // A buffer passes in a round trip.
     found.fact(name,
-               fmt::format("grows to {}, which carries {:.2g} Gbit/s over a round trip of 100 ms (docs/distance.md)",
+               fmt::format("grows to {}, which carries {:.2g} Gbit/s over a round trip of 100 ms (docs/lines.md)",
                            amount(largest), static_cast<double>(largest) * 8e-9 / 0.1));
     if (largest >= kGoodSocketBytes / 2) continue;
     found.warning(name,

@@ -18,9 +18,11 @@ int calls_until_compared(LineRate& line) {
 }
 
 // What a comparison changes in which the hosts' ranks add up to these rates, and their lines carried at most `most`.
-std::optional<AgreedLines> agreed(LineRate& line, const std::vector<double>& rates, const std::vector<double>& most) {
+std::optional<AgreedLines> agreed(LineRate& line, const std::vector<double>& rates, const std::vector<double>& most,
+                                  double lossy_ranks = 0) {
   line.comparison().values = rates;
   line.comparison().values.insert(line.comparison().values.end(), most.begin(), most.end());
+  line.comparison().values.push_back(lossy_ranks);
   return line.conclude();
 }
 
@@ -54,9 +56,17 @@ TEST(LineRate, each_comparison_is_concluded_two_calls_later_and_periods_double_u
 
 TEST(LineRate, ranks_of_a_host_share_its_line) {
   LineRate line = on_hosts({0, 0, 4}, 1);
-  EXPECT_EQ(line.compare({25e6, 30e6}).values, (std::vector<double>{25e6, 0, 0, 0, 0, 30e6, 0, 0, 0, 0}));
+  EXPECT_EQ(line.compare({25e6, 30e6}).values, (std::vector<double>{25e6, 0, 0, 0, 0, 30e6, 0, 0, 0, 0, 0}));
   EXPECT_EQ(on_hosts({0, 0, 4}, 2).compare({25e6, 30e6}).values,
-            (std::vector<double>{0, 0, 0, 0, 25e6, 0, 0, 0, 0, 30e6}));
+            (std::vector<double>{0, 0, 0, 0, 25e6, 0, 0, 0, 0, 30e6, 0}));
+}
+
+TEST(LineRate, a_line_that_loses_packets_by_itself_counts_once_any_rank_has_seen_it) {
+  LineRate line = on_hosts({0, 1});
+  EXPECT_EQ(line.compare({.loses = true}).values, (std::vector<double>{0, 0, 0, 0, 1}));
+  EXPECT_FALSE(agreed(line, {1e8, 1e8}, {1e8, 1e8})->loses);
+  EXPECT_FALSE(agreed(line, {1e8, 1e8}, {1e8, 1e8}, 0)) << "nothing is new";
+  EXPECT_TRUE(agreed(line, {1e8, 1e8}, {1e8, 1e8}, 1)->loses);
 }
 
 TEST(LineRate, the_slowest_host_that_has_measured_counts) {

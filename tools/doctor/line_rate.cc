@@ -239,7 +239,7 @@ void report(const Communicator& world, int peer, const Rates& rates, std::uint64
                                            "on both hosts: sysctl -w net.ipv4.tcp_wmem=\"4096 16384 {}\" "
                                            "net.ipv4.tcp_rmem=\"4096 131072 {}\"",
                                            needed, needed + needed / 2)
-                                     : "QCCL_CONNECTIONS=8 on all ranks (docs/distance.md)";
+                                     : "QCCL_CONNECTIONS=8 on all ranks (docs/lines.md)";
   out.complaints += fmt::format("WARNING {}: four connections carry {:.1f} times as much as one{}\n    fix: {}\n", pair,
                                 rates.four / rates.one, limited ? ", which TCP's buffers limit" : "", remedy);
 }

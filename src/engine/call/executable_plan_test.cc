@@ -31,5 +31,42 @@ TEST(StreamLayout, announces_the_call_to_a_distant_peer_whose_data_waits_for_tha
   EXPECT_TRUE(announces(plan, GroupRank(2)));
 }
 
+// Eight ranks on lines of 200 Mbit/s and 20 ms there and back: all that may be on its way to one of them in a phase is
+// what its line holds, in slices of which a stream's window has several.
+TEST(StreamLayout, streams_from_distant_ranks_share_a_window_and_have_several_slices_of_it) {
+  constexpr int kWorld = 8;
+  ResolvedCall call;
+  call.collective = Collective::all_reduce;
+  call.algorithm = Algorithm::sra;
+  call.type = DataType::float32;
+  call.count = 4 << 20;
+  call.slice_bytes = kDefaultSliceBytes;
+  call.window_bytes = 625'000;
+  const ExecutablePlan plan(call, kWorld, GroupRank(0), nullptr);
+  const StreamList& inbound = plan.streams().inbound;
+  ASSERT_EQ(inbound.size(), 2u * (kWorld - 1));
+  const std::uint64_t slice = plan.slice_elements() * sizeof(float);
+  for (std::size_t i = 0; i < inbound.size(); ++i) {
+    EXPECT_GE(inbound[i].window, 5u);
+    EXPECT_LE(inbound[i].window * slice, call.window_bytes / (kWorld - 1));
+    EXPECT_LE(inbound[i].eager_slices, inbound[i].window / 2 + 1);
+    EXPECT_GE(inbound[i].eager_slices, 1u);
+  }
+}
+
+TEST(StreamLayout, a_small_window_of_many_ranks_still_lets_each_send_some_small_slices) {
+  ResolvedCall call;
+  call.collective = Collective::all_reduce;
+  call.algorithm = Algorithm::sra;
+  call.type = DataType::float32;
+  call.count = 4 << 20;
+  call.slice_bytes = kDefaultSliceBytes;
+  call.window_bytes = 64 << 10;
+  const ExecutablePlan plan(call, 16, GroupRank(0), nullptr);
+  EXPECT_EQ(plan.slice_elements(), 2048u);
+  EXPECT_EQ(plan.streams().inbound[0].window, 3u);
+  EXPECT_EQ(plan.streams().inbound[0].least_grant, 1u);
+}
+
 }  // namespace
 }  // namespace qccl::engine

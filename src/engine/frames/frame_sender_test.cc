@@ -19,13 +19,11 @@ TEST(EagerBudget, is_each_peers_share_of_the_window) {
   EXPECT_EQ(eager_budget(kWindow, 4), kWindow / 3);
   EXPECT_EQ(eager_budget(kWindow, 2), kWindow);
   EXPECT_EQ(eager_budget(kWindow, 1), kWindow) << "without peers";
-  EXPECT_EQ(eager_stream_bytes(kWindow, 4), kWindow / 6);
 }
 
 TEST(EagerBudget, is_the_one_of_near_ranks_at_least_and_one_gibibyte_at_most) {
   EXPECT_EQ(eager_budget(kWindow, 1000), kEagerBudget);
   EXPECT_EQ(eager_budget(0, 2), kEagerBudget);
-  EXPECT_EQ(eager_stream_bytes(0, 2), kEagerStreamBytes);
   EXPECT_EQ(eager_budget(std::uint64_t{1} << 40, 2), std::uint32_t{1} << 30);
 }
 

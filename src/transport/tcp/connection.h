@@ -129,16 +129,19 @@ class Link {
 
   // ---- sending
 
-  // The line loses packets by itself: from then on connections have bbr, and all of them are used. Looks at those that
-  // are open, unless it is known already.
+  // To a distant peer: the first connection carries all as long as it has little to send. Further ones only take from the
+  // others on the line, unless each is limited.
+  void prefer_first() { backlog_step_ = kDistantBacklogStep; }
+  // The line loses packets by itself. From then on the connections have bbr, and all of them are used.
   bool is_lossy() {
-    for (const auto& each : connections_) is_lossy_ |= !is_lossy_ && each->is_open() && each->is_lossy();
-    if (is_lossy_ && !std::exchange(uses_bbr_, true)) {
-      for (const auto& each : connections_) {
-        if (each->is_open()) each->use_bbr();
-      }
+    if (is_lossy_) return true;
+    for (const auto& each : connections_) is_lossy_ |= each->is_open() && each->is_lossy();
+    if (!is_lossy_) return false;
+    backlog_step_ = kBacklogStep;
+    for (const auto& each : connections_) {
+      if (each->is_open()) each->use_bbr();
     }
-    return is_lossy_;
+    return true;
   }
   // The connection for the next frame: the one with the least backlog; null if none takes it now.
   Connection* choose(std::size_t bytes, TrafficClass traffic) const {
@@ -147,7 +150,7 @@ class Link {
     std::size_t least = SIZE_MAX;
     for (const auto& each : connections_) {
       if (!each->may_send(bytes, traffic)) continue;
-      const std::size_t backlog = each->backlog() / (is_lossy_ ? kLossyBacklogStep : kBacklogStep);
+      const std::size_t backlog = each->backlog() / backlog_step_;
       if (backlog >= least) continue;
       best = each.get();
       least = backlog;
@@ -211,10 +214,9 @@ class Link {
   }
 
  private:
-  // Differences in backlog below this do not matter: as long as the first connection has less, it carries all. Further
-  // ones only take from the others on the line, unless each is limited, as by losses.
-  static constexpr std::size_t kBacklogStep = 1024 * 1024;
-  static constexpr std::size_t kLossyBacklogStep = 64 * 1024;
+  // Differences in backlog below this do not matter; small frames stay on the first connection.
+  static constexpr std::size_t kBacklogStep = 64 * 1024;
+  static constexpr std::size_t kDistantBacklogStep = 1024 * 1024;
 
   bool is_numbered() const { return connections_.size() > 1; }
   FrameBuffer* take_next() {
@@ -232,8 +234,8 @@ class Link {
   std::vector<FrameBuffer*> lasts_;  // the frames that send_last() will send, one a connection
   std::uint32_t sent_ = 0;           // frames, modulo 2^32
   std::uint32_t received_ = 0;       // frames in order, modulo 2^32
+  std::size_t backlog_step_ = kBacklogStep;
   bool is_lossy_ = false;
-  bool uses_bbr_ = false;
 };
 
 inline Connection::Connection(Link& link, std::uint64_t token, secure::Stream stream, SharedBuffers& shared,

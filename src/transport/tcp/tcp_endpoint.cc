@@ -256,15 +256,19 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override { TcpEndpoint::close(); }
 
   Status open(tcp::SocketsByRank sockets) {
+    std::vector<WorldRank> distant;
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+      if (sockets[rank].empty()) continue;
+      const bool is_far = !is_local(WorldRank(rank)) && is_distant(sockets[rank].front().socket());
+      if (is_far) distant.push_back(WorldRank(rank));
+      const std::string control = congestion_control(is_local(WorldRank(rank)), is_far);
       for (const secure::Stream& stream : sockets[rank]) {
-        const os::Fd& socket = stream.socket();
-        QCCL_TRY(os::set_no_delay(socket));
-        const std::string control = congestion_control(socket, is_local(WorldRank(rank)));
-        if (!control.empty()) os::set_congestion_control(socket, control);
+        QCCL_TRY(os::set_no_delay(stream.socket()));
+        if (!control.empty()) os::set_congestion_control(stream.socket(), control);
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
+    for (const WorldRank peer : distant) connections_.at(peer).prefer_first();
     receiver_.prepare();
     return {};
   }
@@ -334,10 +338,10 @@ class TcpEndpoint final : public Endpoint {
   void close() override { connections_.close_all(close_patience_); }
 
  private:
-  // What fits the connection; empty: the system's. A choice that the system refuses changes nothing.
-  std::string congestion_control(const os::Fd& socket, bool is_on_this_host) const {
+  // What fits a peer's connections; empty: the system's. A choice that the system refuses changes nothing.
+  std::string congestion_control(bool is_on_this_host, bool is_far) const {
     if (is_on_this_host) return "reno";  // in every kernel, permitted to every user
-    if (!is_distant(socket)) return "";
+    if (!is_far) return "";
     return watches_losses_ ? "cubic" : options_.distant_congestion_control;
   }
 

@@ -76,7 +76,10 @@ class ErrorModel {
  public:
   // Throws qccl::Error if there is no such codec.
   ErrorModel(const Case& c, const Effective& effective)
-      : case_(c), algorithm_(plan::entry_of(effective.algorithm)), has_owners_(plan::has_owners(algorithm_)) {
+      : case_(c),
+        algorithm_(effective.algorithm),
+        in_rank_order_(c.is_reduction() && plan::adds_in_rank_order(*c.collective, algorithm_)),
+        has_owners_(plan::has_owners(plan::entry_of(algorithm_))) {
     codec_ = make_codec(effective.compression).take_or_throw();
     constexpr std::uint64_t kLeastGroup = 256;
     const std::uint64_t bucket = codec_->bucket_size();
@@ -95,8 +98,8 @@ class ErrorModel {
       return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
     }
     // With partial sums the bound is the same for every rank, and every chunk starts with a bucket.
-    if (!algorithm_.adds_in_rank_order) return {{0, {0, case_.count}, {0, case_.count}}};
-    plan::Request request = request_of(case_, algorithm_.algorithm);
+    if (!in_rank_order_) return {{0, {0, case_.count}, {0, case_.count}}};
+    plan::Request request = request_of(case_, algorithm_);
     request.compressed = true;
     request.bucket_size = codec_->bucket_size();
     std::vector<Chunk> chunks;
@@ -113,8 +116,8 @@ class ErrorModel {
   // The bound for one group: extremes and norm of each rank's input, and of their exact sum.
   double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
     const bool own_encoded = case_.collective == Collective::all_reduce && !has_owners_;
-    double e1 = algorithm_.adds_in_rank_order ? 0 : hop_bound(inputs);
-    for (int rank = 0; rank < case_.world && algorithm_.adds_in_rank_order; ++rank) {
+    double e1 = in_rank_order_ ? 0 : hop_bound(inputs);
+    for (int rank = 0; rank < case_.world && in_rank_order_; ++rank) {
       const Extremes& input = inputs[static_cast<std::size_t>(rank)];
       if (rank != owner || own_encoded) e1 += codec_bound(input, 0);
       e1 += case_.world * 0x1p-23 * input.largest();
@@ -126,7 +129,7 @@ class ErrorModel {
     }
     double total = e1 + rounding_bound(result.largest() + e1);
     const bool stays = case_.collective == Collective::reduce && owner == case_.root;
-    if (!algorithm_.adds_in_rank_order || !has_owners_ || stays) return total;
+    if (!in_rank_order_ || !has_owners_ || stays) return total;
     total += codec_bound(result, total);
     return total + rounding_bound(result.largest() + total);
   }
@@ -167,7 +170,8 @@ class ErrorModel {
   }
 
   Case case_;
-  const plan::AlgorithmEntry& algorithm_;
+  Algorithm algorithm_;
+  bool in_rank_order_;
   bool has_owners_;  // of chunks, which encode the sums anew
   std::shared_ptr<const Codec> codec_;
   std::uint64_t group_elements_;

@@ -50,7 +50,10 @@ void broadcast(Builder& b) {
 }
 
 constexpr CollectiveBuilder kCollectives[] = {
-    {Collective::all_reduce, all_reduce}, {Collective::reduce, reduce}, {Collective::broadcast, broadcast}};
+    {Collective::all_reduce, all_reduce, /*adds_in_rank_order=*/true},
+    {Collective::reduce, reduce, /*adds_in_rank_order=*/true},
+    {Collective::broadcast, broadcast, /*adds_in_rank_order=*/true},
+};
 
 // A broadcast goes from the root to one rank and from there to another.
 CriticalPath longest_path(const PathFinder& paths) {
@@ -71,7 +74,6 @@ extern const AlgorithmEntry kSra = {
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = [](const Request& request) { return request.world; },
-    .adds_in_rank_order = true,
     .reads_mapped_buffers = true,
 };
 

@@ -23,6 +23,8 @@ struct CollectiveBuilder {
   bool adds_in_rank_order = false;
   // Taken by name only: it has not been measured against the others.
   bool only_on_request = false;
+  // Taken by name only, unless ranks are distant.
+  bool only_between_distant = false;
 };
 
 // One algorithm. Lives in the file named after it.

@@ -93,10 +93,10 @@ constexpr double bus_factor(Collective collective, int ranks) {
 
 // one_shot: every rank sends directly to all destinations at once. sra: scatter-reduce, then gather. ring: from
 // neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree from or to the root. pairwise:
-// one receiver after another. hierarchical: uncompressed inside each host; between hosts each element once per host.
-// recursive_doubling: all ranks swap partial sums, log2(world) times; compressed it is one_shot. Compressed ring, tree
-// and binomial sums are rounded at every hop; see tools/perf/perf_bound.h. The library may have algorithms without an
-// enumerator: algorithm_named() finds them.
+// one receiver after another; an all_reduce is sra whose inputs leave so. hierarchical: uncompressed inside each host;
+// between hosts each element once per host. recursive_doubling: all ranks swap partial sums, log2(world) times;
+// compressed it is one_shot. Compressed ring, tree and binomial sums are rounded at every hop; see
+// tools/perf/perf_bound.h. The library may have algorithms without an enumerator: algorithm_named() finds them.
 enum class Algorithm : std::uint8_t {
   automatic,
   one_shot,

@@ -40,7 +40,7 @@ std::uint64_t output_digest(const CallOptions& options) {
 }
 
 TEST(GoldenAllReduce, uncompressed_outputs_have_these_digests) {
-  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra}) {
+  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra, Algorithm::pairwise}) {
     EXPECT_EQ(output_digest({.op = ReduceOp::sum, .algorithm = algorithm}), 0x5ea875b69669a4c8u);
     EXPECT_EQ(output_digest({.op = ReduceOp::avg, .algorithm = algorithm}), 0x2b94ee6e7df2448au);
     EXPECT_EQ(output_digest({.op = ReduceOp::prod, .algorithm = algorithm}), 0x76a54db78c17b448u);
@@ -58,6 +58,15 @@ TEST(GoldenAllReduce, compressed_outputs_have_these_digests) {
   EXPECT_EQ(output_digest({.op = ReduceOp::avg, .compression = minmax({.bits = 3, .bucket_size = 100})}),
             0x807136600d3f373cu);
   EXPECT_EQ(output_digest({.compression = cast(DataType::bfloat16)}), 0xf7d4f9c0d0304429u);
+}
+
+TEST(GoldenAllReduce, pairwise_has_the_bits_of_sra_compressed_too) {
+  for (const int bits : {1, 4, 8}) {
+    const Compression compression = minmax({.bits = bits, .bucket_size = 64});
+    EXPECT_EQ(output_digest({.compression = compression, .algorithm = Algorithm::pairwise}),
+              output_digest({.compression = compression, .algorithm = Algorithm::sra}))
+        << bits;
+  }
 }
 
 TEST(GoldenAllReduce, a_bucket_of_5_bits_is_these_bytes) {

@@ -185,12 +185,14 @@ def test_show_marks_what_may_not_be_chosen_and_says_why():
     hops = dict.fromkeys(("ring", "tree"), "rounds partial sums at every hop")
     lanes = dict.fromkeys(("one_shot", "recursive_doubling"), "sends one slice after another: for 1 MiB at most")
     hosts = {"hierarchical": "saves nothing on these hosts"}
-    assert large == hops | lanes | hosts
+    near = {"pairwise": "for distant ranks: elsewhere only on request"}
+    assert large == hops | lanes | hosts | near
     small = obstacles("all_reduce", "--bytes", "256K", "--compression", "minmax:bits=4")
     encodes = {"one_shot": "every rank would encode and decode everything"}
-    assert small == hops | {"recursive_doubling": hops["ring"]} | encodes | hosts
-    assert obstacles("all_reduce", "--bytes", "64M") == lanes | hosts
-    assert obstacles("all_reduce", "--bytes", "64M", "--hosts", 2) == lanes
+    assert small == hops | {"recursive_doubling": hops["ring"]} | encodes | hosts | near
+    assert obstacles("all_reduce", "--bytes", "64M") == lanes | hosts | near
+    assert obstacles("all_reduce", "--bytes", "64M", "--hosts", 2) == lanes | near
+    assert obstacles("all_reduce", "--bytes", "64M", "--latency", "50ms") == hosts
     assert obstacles("gather", "--bytes", "64M") == {}
 
 

@@ -100,7 +100,7 @@ TEST_P(Algorithms, reduce_every_type_with_every_operation) {
           const CallOptions options{.op = op, .root = is_rooted(collective) ? world_ - 1 : 0, .algorithm = algorithm};
           const auto call = make_call(collective, 300, type, world_, options);
           // Factors are not whole numbers, so products are rounded, and the rounding of sums depends on the order.
-          const bool in_rank_order = plan::entry_of(algorithm).adds_in_rank_order;
+          const bool in_rank_order = plan::adds_in_rank_order(collective, algorithm);
           if (op == ReduceOp::premul_sum && !in_rank_order) {
             ASSERT_NO_FATAL_FAILURE(expect_within_rounding(call, Pattern::normal, ++round));
           } else {

@@ -10,7 +10,7 @@
 namespace qccl::testing {
 namespace {
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::sra};
+constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::sra, Algorithm::pairwise};
 
 // Networks that deliver frames in different orders, cut into different slices.
 std::vector<std::unique_ptr<SimWorld>> make_networks(int world) {

@@ -82,7 +82,7 @@ std::string SimCall::verify() const {
   // These sums round differently in another order of addition.
   const bool sums = is_floating(call_.type) &&
                     (call_.op == ReduceOp::sum || call_.op == ReduceOp::avg || call_.op == ReduceOp::premul_sum);
-  const bool in_rank_order = plan::entry_of(call_.algorithm).adds_in_rank_order;
+  const bool in_rank_order = plan::adds_in_rank_order(call_.collective, call_.algorithm);
   const bool is_exact = !is_reduction(call_.collective) || in_rank_order || !sums;
   if (call_.compression.is_none() && is_exact) {
     problem = difference_from_reference(outputs);

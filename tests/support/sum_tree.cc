@@ -135,7 +135,8 @@ std::vector<SumTree> hierarchical(const engine::ResolvedCall& call, int world) {
 
 std::vector<SumTree> shapes(const engine::ResolvedCall& call, int world) {
   std::vector<SumTree> trees;
-  const bool has_owners = call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::sra;
+  const bool has_owners = call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::sra ||
+                          call.algorithm == Algorithm::pairwise;
   if (call.algorithm == Algorithm::hierarchical) {
     trees = hierarchical(call, world);
   } else if (call.algorithm == Algorithm::ring || has_owners) {

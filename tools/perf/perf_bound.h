@@ -78,7 +78,10 @@ class ErrorModel {
  public:
   // Throws qccl::Error if there is no such codec.
   ErrorModel(const Case& c, const Effective& effective)
-      : case_(c), algorithm_(plan::entry_of(effective.algorithm)), has_owners_(plan::has_owners(algorithm_)) {
+      : case_(c),
+        algorithm_(effective.algorithm),
+        in_rank_order_(c.is_reduction() && plan::adds_in_rank_order(*c.collective, algorithm_)),
+        has_owners_(plan::has_owners(plan::entry_of(algorithm_))) {
     codec_ = make_codec(effective.compression).take_or_throw();
     constexpr std::uint64_t kLeastGroup = 256;
     const std::uint64_t bucket = codec_->bucket_size();
@@ -97,8 +100,8 @@ class ErrorModel {
       return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
     }
     // With partial sums the bound is the same for every rank, and every chunk starts with a bucket.
-    if (!algorithm_.adds_in_rank_order) return {{0, {0, case_.count}, {0, case_.count}}};
-    plan::Request request = request_of(case_, algorithm_.algorithm);
+    if (!in_rank_order_) return {{0, {0, case_.count}, {0, case_.count}}};
+    plan::Request request = request_of(case_, algorithm_);
     request.compressed = true;
     request.bucket_size = codec_->bucket_size();
     std::vector<Chunk> chunks;
@@ -114,16 +117,16 @@ class ErrorModel {
 
   // The bound for one group: extremes and norm of each rank's input, and of their exact sum.
   double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
-    double e1 = algorithm_.adds_in_rank_order ? 0 : hop_bound(inputs);
+    double e1 = in_rank_order_ ? 0 : hop_bound(inputs);
     double least_own = std::numeric_limits<double>::infinity();  // encoding the input of one that may be the owner
-    for (int rank = 0; rank < case_.world && algorithm_.adds_in_rank_order; ++rank) {
+    for (int rank = 0; rank < case_.world && in_rank_order_; ++rank) {
       const Extremes& input = inputs[static_cast<std::size_t>(rank)];
       const double encoding = codec_bound(input, 0);
       e1 += encoding + case_.world * 0x1p-23 * input.largest();
       if (rank == owner || has_shares()) least_own = std::min(least_own, encoding);
     }
     const bool own_encoded = case_.collective == Collective::all_reduce && !has_owners_;
-    if (algorithm_.adds_in_rank_order && !own_encoded) e1 -= least_own;
+    if (in_rank_order_ && !own_encoded) e1 -= least_own;
     Extremes result = sum;
     if (case_.op == ReduceOp::avg) {
       result = {sum.low / case_.world, sum.high / case_.world, sum.norm / case_.world};
@@ -131,7 +134,7 @@ class ErrorModel {
     }
     double total = e1 + rounding_bound(result.largest() + e1);
     const bool stays = case_.collective == Collective::reduce && owner == case_.root;
-    if (!algorithm_.adds_in_rank_order || !has_owners_ || stays) return total;
+    if (!in_rank_order_ || !has_owners_ || stays) return total;
     total += codec_bound(result, total);
     return total + rounding_bound(result.largest() + total);
   }
@@ -144,7 +147,7 @@ class ErrorModel {
 
  private:
   // The library may have given ranks other shares than these: any of them may be the owner.
-  bool has_shares() const { return plan::uses_shares(*case_.collective, algorithm_.algorithm); }
+  bool has_shares() const { return plan::uses_shares(*case_.collective, algorithm_); }
 
   // The error of rounding numbers of this size to the type.
   double rounding_bound(double magnitude) const {
@@ -175,7 +178,8 @@ class ErrorModel {
   }
 
   Case case_;
-  const plan::AlgorithmEntry& algorithm_;
+  Algorithm algorithm_;
+  bool in_rank_order_;
   bool has_owners_;  // of chunks, which encode the sums anew
   std::shared_ptr<const Codec> codec_;
   std::uint64_t group_elements_;

@@ -15,7 +15,8 @@ void reduce_scatter(Builder& b) {
   b.add(b.rank(), b.begin_of(b.rank()), 0, b.reduce_steps());
 }
 
-constexpr CollectiveBuilder kCollectives[] = {{Collective::reduce_scatter, reduce_scatter, /*only_on_request=*/true}};
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::reduce_scatter, reduce_scatter, /*adds_in_rank_order=*/true, /*only_on_request=*/true}};
 
 }  // namespace
 
@@ -24,7 +25,6 @@ extern const AlgorithmEntry kExchange = {
     .name = "exchange",
     .collectives = kCollectives,
     .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
-    .adds_in_rank_order = true,
 };
 
 }  // namespace qccl::plan

@@ -55,15 +55,15 @@ void all_to_all(Builder& b) { build_all_to_all(b, /*one_at_a_time=*/false); }
 void barrier(Builder&) {}  // has no elements
 
 constexpr CollectiveBuilder kCollectives[] = {
-    {Collective::all_reduce, all_reduce},
-    {Collective::reduce, reduce},
-    {Collective::reduce_scatter, reduce_scatter},
-    {Collective::all_gather, all_gather},
-    {Collective::broadcast, broadcast},
-    {Collective::gather, gather},
-    {Collective::scatter, scatter},
-    {Collective::all_to_all, all_to_all},
-    {Collective::barrier, barrier},
+    {Collective::all_reduce, all_reduce, /*adds_in_rank_order=*/true},
+    {Collective::reduce, reduce, /*adds_in_rank_order=*/true},
+    {Collective::reduce_scatter, reduce_scatter, /*adds_in_rank_order=*/true},
+    {Collective::all_gather, all_gather, /*adds_in_rank_order=*/true},
+    {Collective::broadcast, broadcast, /*adds_in_rank_order=*/true},
+    {Collective::gather, gather, /*adds_in_rank_order=*/true},
+    {Collective::scatter, scatter, /*adds_in_rank_order=*/true},
+    {Collective::all_to_all, all_to_all, /*adds_in_rank_order=*/true},
+    {Collective::barrier, barrier, /*adds_in_rank_order=*/true},
 };
 
 }  // namespace
@@ -74,7 +74,6 @@ extern const AlgorithmEntry kOneShot = {
     .collectives = kCollectives,
     .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
     .chunk_count = lanes_of_all_reduce,
-    .adds_in_rank_order = true,
 };
 
 }  // namespace qccl::plan

@@ -31,6 +31,11 @@ const CollectiveBuilder* builder_of(Collective collective, Algorithm algorithm) 
   return found == all.end() ? nullptr : &*found;
 }
 
+bool adds_in_rank_order(Collective collective, Algorithm algorithm) {
+  const CollectiveBuilder* const found = builder_of(collective, algorithm);
+  return found != nullptr && found->adds_in_rank_order;
+}
+
 bool has_algorithm(Collective collective, Algorithm algorithm) { return builder_of(collective, algorithm) != nullptr; }
 
 bool uses_shares(Collective collective, Algorithm algorithm) {

@@ -18,8 +18,13 @@ using BuildFunction = void(Builder& builder);
 struct CollectiveBuilder {
   Collective collective;
   BuildFunction* build;
+  // Sums are rank 0 + rank 1 + ..., in no other order. The choice prefers it: others must save a tenth. A collective
+  // without sums has it where the choice should prefer the algorithm.
+  bool adds_in_rank_order = false;
   // Taken by name only: it has not been measured against the others.
   bool only_on_request = false;
+  // Taken by name only, unless ranks are distant.
+  bool only_between_distant = false;
   // An all_reduce whose chunk c rank c owns, and in which owners of more move more: chunks follow Request::shares.
   bool uses_shares = false;
 };
@@ -33,8 +38,6 @@ struct AlgorithmEntry {
   CriticalPath (*critical_path)(const PathFinder& paths);
   // Into how many chunks an all_reduce, reduce or broadcast divides its data; null: it does not.
   int (*chunk_count)(const Request& request) = nullptr;
-  // Sums are rank 0 + rank 1 + ..., in no other order.
-  bool adds_in_rank_order = false;
   // Compressed sums, and sums of 16-bit floats, are rounded at every hop, so they are chosen only on request.
   bool rounds_at_every_hop = false;
   // The plan depends on the hosts of the ranks.
@@ -52,6 +55,8 @@ std::span<const AlgorithmEntry* const> algorithm_list();
 const AlgorithmEntry& entry_of(Algorithm algorithm);
 // Null if the collective does not have the algorithm.
 const CollectiveBuilder* builder_of(Collective collective, Algorithm algorithm);
+// CollectiveBuilder::adds_in_rank_order; false if the collective does not have the algorithm.
+bool adds_in_rank_order(Collective collective, Algorithm algorithm);
 
 // The chunks of algorithms whose chunks have no owners: Request::lanes, at most one for each slice of an all_reduce.
 int lanes_of_all_reduce(const Request& request);

@@ -51,7 +51,8 @@ TEST(Registry, names_are_those_of_the_enumerators) {
 
 TEST(Registry, every_collective_has_an_algorithm_that_needs_no_request) {
   for (const Collective collective : kEveryCollective) {
-    EXPECT_FALSE(builder_of(collective, algorithms_of(collective).front())->only_on_request) << to_string(collective);
+    const CollectiveBuilder& first = *builder_of(collective, algorithms_of(collective).front());
+    EXPECT_FALSE(first.only_on_request || first.only_between_distant) << to_string(collective);
   }
 }
 
@@ -63,6 +64,12 @@ TEST(Registry, one_shot_has_every_collective) {
     }
   }
   EXPECT_EQ(algorithms_of(Collective::barrier).size(), 1u);
+}
+
+TEST(Registry, the_order_of_sums_is_that_of_the_collective) {
+  EXPECT_TRUE(adds_in_rank_order(Collective::all_reduce, Algorithm::pairwise));
+  EXPECT_FALSE(adds_in_rank_order(Collective::all_to_all, Algorithm::pairwise));
+  EXPECT_FALSE(adds_in_rank_order(Collective::gather, Algorithm::sra));
 }
 
 TEST(Registry, an_automatic_algorithm_stays_automatic) {
@@ -257,6 +264,26 @@ TEST(RecursiveDoubling, power_of_two_of_ranks_swap_in_pairs_at_doubling_distance
       }
     }
   }
+}
+
+TEST(Pairwise, sums_leave_slice_by_slice_in_turns_and_results_for_all_at_once) {
+  const Request request{.collective = Collective::all_reduce,
+                        .algorithm = Algorithm::pairwise,
+                        .world = 4,
+                        .count = 400,
+                        .slice_elements = 10};
+  const RankSchedule schedule = schedule_of(request, 2);
+  std::vector<int> turns;  // of the peers to send inputs to
+  for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+    const Lane& lane = schedule.lanes[i];
+    const bool is_first = turns.empty();
+    const bool gives_input = lane.steps[0].kind == StepKind::send_input;
+    if (gives_input) turns.push_back(lane.steps[0].peers.at(0));
+    EXPECT_EQ(lane.after, gives_input && !is_first ? static_cast<int>(i) - 1 : -1);
+    EXPECT_EQ(lane.slice_by_slice, lane.after >= 0);
+    if (lane.steps.back().kind == StepKind::send_result) EXPECT_EQ(lane.steps.back().peers, (std::vector{3, 0, 1}));
+  }
+  EXPECT_EQ(turns, (std::vector{3, 0, 1}));
 }
 
 TEST(RecursiveDoubling, ranks_send_once_per_swap_and_partners_exchange_input_and_result) {

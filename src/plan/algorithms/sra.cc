@@ -50,9 +50,10 @@ void broadcast(Builder& b) {
 }
 
 constexpr CollectiveBuilder kCollectives[] = {
-    {.collective = Collective::all_reduce, .build = all_reduce, .uses_shares = true},
-    {.collective = Collective::reduce, .build = reduce},
-    {.collective = Collective::broadcast, .build = broadcast}};
+    {.collective = Collective::all_reduce, .build = all_reduce, .adds_in_rank_order = true, .uses_shares = true},
+    {.collective = Collective::reduce, .build = reduce, .adds_in_rank_order = true},
+    {.collective = Collective::broadcast, .build = broadcast, .adds_in_rank_order = true},
+};
 
 // A broadcast goes from the root to one rank and from there to another.
 CriticalPath longest_path(const PathFinder& paths) {
@@ -73,7 +74,6 @@ extern const AlgorithmEntry kSra = {
     .collectives = kCollectives,
     .critical_path = longest_path,
     .chunk_count = [](const Request& request) { return request.world; },
-    .adds_in_rank_order = true,
     .reads_mapped_buffers = true,
 };
 

@@ -166,7 +166,8 @@ class Outputs {
     const bool is_ordered = std::ranges::is_sorted(got);
     std::ranges::sort(got);
     if (got == want) {
-      return is_ordered || !entry_of(requests_[0].algorithm).adds_in_rank_order ? "" : "which is not in rank order";
+      const bool needs_order = adds_in_rank_order(requests_[0].collective, requests_[0].algorithm);
+      return is_ordered || !needs_order ? "" : "which is not in rank order";
     }
     for (const Source& source : want) {
       const auto times = std::ranges::count(got, source);

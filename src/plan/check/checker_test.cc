@@ -344,8 +344,9 @@ int expect_named(Mistake mistake, const std::string& words) {
 int reductions(bool only_in_rank_order = false) {
   int count = 0;
   for (const AlgorithmEntry* entry : algorithm_list()) {
-    if (only_in_rank_order && !entry->adds_in_rank_order) continue;
-    for (const CollectiveBuilder& each : entry->collectives) count += is_reduction(each.collective);
+    for (const CollectiveBuilder& each : entry->collectives) {
+      count += is_reduction(each.collective) && (each.adds_in_rank_order || !only_in_rank_order);
+    }
   }
   return count;
 }

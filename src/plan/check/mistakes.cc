@@ -120,7 +120,7 @@ bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& s
     case Mistake::double_contribution: return change_lane(schedules, index, add_twice);
     case Mistake::different_order:
       // With other algorithms a single rank decides on the order.
-      return entry_of(request.algorithm).adds_in_rank_order && change_lane(schedules, index, swap_additions);
+      return adds_in_rank_order(request.collective, request.algorithm) && change_lane(schedules, index, swap_additions);
     case Mistake::unreceived_send: return drop_receiver(schedules, index);
     case Mistake::overwritten_input: return change_lane(schedules, index, send_late);
     case Mistake::crossed_waits: return index == 0 && cross_waits(schedules);

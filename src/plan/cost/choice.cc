@@ -50,7 +50,9 @@ Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vect
 std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& groups,
                                     std::uint64_t window_bytes) {
   const AlgorithmEntry& entry = entry_of(algorithm);
-  if (builder_of(key.collective, algorithm)->only_on_request) return "not measured against the others: only on request";
+  const CollectiveBuilder& builder = *builder_of(key.collective, algorithm);
+  if (builder.only_on_request) return "not measured against the others: only on request";
+  if (builder.only_between_distant && window_bytes == 0) return "for distant ranks: elsewhere only on request";
   if (entry.uses_hosts && !gains_by(key.collective, groups)) return "saves nothing on these hosts";
   if (!is_reduction(key.collective)) return {};
   const std::uint64_t elements = least_of_class(size_class(key.elements));
@@ -86,10 +88,10 @@ std::vector<Candidate> candidates(const SelectionKey& key, const Layout& layout,
 }
 
 // The cheapest of the algorithms that add in rank order, or of the others; null if there is none.
-const Candidate* cheapest(const std::vector<Candidate>& all, bool in_rank_order) {
+const Candidate* cheapest(Collective collective, const std::vector<Candidate>& all, bool in_rank_order) {
   const Candidate* best = nullptr;
   for (const Candidate& each : all) {
-    if (entry_of(each.algorithm).adds_in_rank_order != in_rank_order) continue;
+    if (adds_in_rank_order(collective, each.algorithm) != in_rank_order) continue;
     if (best == nullptr || each.price.seconds < best->price.seconds) best = &each;
   }
   return best;
@@ -103,7 +105,9 @@ struct Best {
   const Candidate& taken() const { return other != nullptr && share() < kWorthwhile ? *other : *in_rank_order; }
 };
 
-Best best_of(const std::vector<Candidate>& found) { return {cheapest(found, true), cheapest(found, false)}; }
+Best best_of(Collective collective, const std::vector<Candidate>& found) {
+  return {cheapest(collective, found, true), cheapest(collective, found, false)};
+}
 
 SelectionKey at_class(SelectionKey key) {
   key.elements = least_of_class(size_class(key.elements));
@@ -167,12 +171,12 @@ double message_seconds(double bytes, bool inside_host, const MachineModel& links
 Algorithm choose(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
   const auto all = algorithms_of(key.collective);
   if (layout.hosts.size() == 1 || all.size() == 1) return all.front();
-  return best_of(candidates(at_class(key), layout, links, false)).taken().algorithm;
+  return best_of(key.collective, candidates(at_class(key), layout, links, false)).taken().algorithm;
 }
 
 Choice explain(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
   const auto found = candidates(at_class(key), layout, links, false);
-  const Best best = best_of(found);
+  const Best best = best_of(key.collective, found);
   const auto world = layout.hosts.size();
   return {world == 1 ? found.front().algorithm : best.taken().algorithm, candidates(key, layout, links, true),
           reason_of(key, static_cast<int>(world), best)};

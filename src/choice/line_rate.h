@@ -21,7 +21,7 @@ namespace qccl::comm {
 
 // A line to distant ranks, in bytes a second; 0: not known.
 struct MeasuredLine {
-  double rate = 0;     // while data waited for it
+  double rate = 0;     // while data waited for it, or the most for a while
   double most = 0;     // for a while, in the direction that carried less
   bool loses = false;  // packets by itself, not only where it is full
 };

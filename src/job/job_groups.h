@@ -1,6 +1,7 @@
 // Opens and closes the groups of a job on this rank, and keeps what the ranks of the first group have agreed on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -42,7 +43,8 @@ class JobGroups {
     MeasuredLine line;
     driver_.with_engine([&](engine::Engine& engine) {
       const engine::PeerMonitor& peers = engine.peers();
-      line = {.rate = peers.line().rate(), .most = peers.most_each_way(), .loses = peers.line_loses()};
+      const double most = peers.most_each_way();
+      line = {.rate = std::max(peers.line().rate(), most), .most = most, .loses = peers.line_loses()};
     });
     return line;
   }

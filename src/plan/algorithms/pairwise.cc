@@ -22,7 +22,7 @@ constexpr CollectiveBuilder kCollectives[] = {
     {.collective = Collective::all_reduce,
      .build = all_reduce,
      .adds_in_rank_order = true,
-     .only_between_distant = true,
+     .only_on_request = true,
      .uses_shares = true},
     {.collective = Collective::all_to_all, .build = all_to_all},
 };

@@ -23,8 +23,6 @@ struct CollectiveBuilder {
   bool adds_in_rank_order = false;
   // Taken by name only: it has not been measured against the others.
   bool only_on_request = false;
-  // Taken by name only, unless ranks are distant.
-  bool only_between_distant = false;
   // An all_reduce whose chunk c rank c owns, and in which owners of more move more: chunks follow Request::shares.
   bool uses_shares = false;
 };

@@ -52,7 +52,7 @@ TEST(Registry, names_are_those_of_the_enumerators) {
 TEST(Registry, every_collective_has_an_algorithm_that_needs_no_request) {
   for (const Collective collective : kEveryCollective) {
     const CollectiveBuilder& first = *builder_of(collective, algorithms_of(collective).front());
-    EXPECT_FALSE(first.only_on_request || first.only_between_distant) << to_string(collective);
+    EXPECT_FALSE(first.only_on_request) << to_string(collective);
   }
 }
 

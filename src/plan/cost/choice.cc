@@ -52,7 +52,6 @@ std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm
   const AlgorithmEntry& entry = entry_of(algorithm);
   const CollectiveBuilder& builder = *builder_of(key.collective, algorithm);
   if (builder.only_on_request) return "not measured against the others: only on request";
-  if (builder.only_between_distant && window_bytes == 0) return "for distant ranks: elsewhere only on request";
   if (entry.uses_hosts && !gains_by(key.collective, groups)) return "saves nothing on these hosts";
   if (!is_reduction(key.collective)) return {};
   const std::uint64_t elements = least_of_class(size_class(key.elements));

@@ -130,32 +130,6 @@ TEST(Choice, of_an_all_to_all_takes_turns_where_they_save_a_tenth) {
   EXPECT_EQ(long_pieces.reason, "pairwise would save 7 % only");
 }
 
-MachineModel distant_links(const SelectionKey& key) {
-  MachineModel model = links_of(default_profile(), key.compressed ? "minmax:bits=4" : "none");
-  model.wire.latency = 50e-3;
-  model.window_bytes = window_of(model.wire_rate, 0.1, kMostWindowBytes);
-  return model;
-}
-
-const Candidate& candidate(const Choice& choice, Algorithm algorithm) {
-  return *std::ranges::find(choice.candidates, algorithm, &Candidate::algorithm);
-}
-
-TEST(Choice, of_a_sum_has_turns_between_distant_ranks_only) {
-  for (const bool compressed : {false, true}) {
-    for (std::uint64_t elements = 64; elements <= 64 * kMiB; elements *= 16) {
-      const SelectionKey sum = key(Collective::all_reduce, elements, compressed);
-      MachineModel model = distant_links(sum);
-      EXPECT_EQ(candidate(explain(sum, spread(4, 1), model), Algorithm::pairwise).unsupported_reason, "");
-      model.window_bytes = 0;
-      const Choice near = explain(sum, spread(4, 1), model);
-      EXPECT_EQ(candidate(near, Algorithm::pairwise).unsupported_reason,
-                "for distant ranks: elsewhere only on request");
-      EXPECT_NE(near.algorithm, Algorithm::pairwise);
-    }
-  }
-}
-
 TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
   for (const Collective collective : kEveryCollective) {
     for (const auto& hosts : {spread(1, 1), spread(1, 2), spread(1, 8), spread(2, 4), spread(8, 1), spread(16, 2)}) {
@@ -168,8 +142,7 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
         double own = 0;
         for (const Candidate& each : choice.candidates) {
           const CollectiveBuilder& builder = *builder_of(collective, each.algorithm);
-          const bool is_candidate = !builder.only_on_request && !builder.only_between_distant;  // these hosts are near
-          if (is_candidate) best = std::min(best, each.price.seconds);
+          if (!builder.only_on_request) best = std::min(best, each.price.seconds);
           if (each.algorithm == choice.algorithm) own = each.price.seconds;
         }
         EXPECT_LE(0.9 * own, best * 1.001) << to_string(collective) << " " << elements;

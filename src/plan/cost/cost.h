@@ -168,8 +168,7 @@ CostEstimate price(const Request& request, const Layout& layout, const MachineMo
 // binomial, if compressed or of 16-bit floats. Hierarchical rounds once per host or site, whichever costs less; it is a
 // candidate if hosts or sites have several ranks, or if a broadcast has several hosts. An all_reduce in one lane
 // (one-shot, recursive doubling) is chosen up to 1 MiB. Compressed one-shot sums are chosen between distant ranks,
-// elsewhere only without SRA. What is only_on_request (algorithms/registry.h) is never chosen, what is
-// only_between_distant only if ranks are distant.
+// elsewhere only without SRA. What is only_on_request (algorithms/registry.h) is never chosen.
 
 // The properties of a call that the choice depends on.
 struct SelectionKey {

@@ -107,6 +107,7 @@ Status Context::connect(CostEnvironment cost_environment, JobStart& start) {
                                            .shares_cores = shares_cores,
                                            .link_rate = options.link_rate,
                                            .congestion = options.congestion,
+                                           .uses_all_connections = options.connections.has_value(),
                                            .deadline = deadline};
   QCCL_ASSIGN(auto transport, make_transport(std::move(links), transport_options, clock_));
   if (const FrameRooms* const rooms = transport->host_memory().rooms; rooms != nullptr) {

@@ -70,6 +70,7 @@ Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets&
   }
   TcpOptions tcp;
   tcp.distant_congestion_control = options.congestion == "system" ? "" : options.congestion;
+  tcp.uses_all_connections = options.uses_all_connections;
   tcp.on_this_host = std::move(links.on_this_host);
   QCCL_ASSIGN(auto endpoint, make_tcp_endpoint(poller, tcp, std::move(links.tcp)));
   endpoints.all.push_back(std::move(endpoint));

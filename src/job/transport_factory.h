@@ -19,6 +19,7 @@ struct TransportOptions {
   bool shares_cores = false;               // the machine has more ranks than cores
   std::optional<std::string> link_rate{};  // "1gbit": see transport/pacing.h
   std::string congestion = "system";       // QCCL_CONGESTION
+  bool uses_all_connections = false;       // to a distant rank, because QCCL_CONNECTIONS says how many
   TimePoint deadline = kForever;           // of setting up shared memory
 };
 

@@ -16,9 +16,9 @@ namespace qccl::tcp {
 // Of one connection. One thread.
 class LossWatch {
  public:
-  static constexpr std::uint64_t kEnough = 8;  // packets, before anything is concluded
-  static constexpr double kLossyShare = 2e-4;  // of the packets sent
-  static constexpr double kShortQueue = 1.1;   // times the shortest round trip, and
+  static constexpr std::uint64_t kEnough = 32;  // packets, before anything is concluded
+  static constexpr double kLossyShare = 2e-4;   // of the packets sent
+  static constexpr double kShortQueue = 1.1;    // times the shortest round trip, and
   static constexpr Nanoseconds kJitter = std::chrono::microseconds(500);
   static constexpr int kPatience = 25;  // samples after a longer round trip in which packets may be due to that queue
 
@@ -29,7 +29,8 @@ class LossWatch {
     const std::chrono::duration<double, std::nano> longest = kShortQueue * sample.shortest + kJitter;
     since_queue_ = sample.round_trip > longest ? 0 : std::min(since_queue_ + 1, kPatience);
     if (since_queue_ == kPatience) lost_ += resent;
-    const double share = static_cast<double>(lost_) / static_cast<double>(std::max<std::uint64_t>(1, sample.sent_packets));
+    const double share =
+        static_cast<double>(lost_) / static_cast<double>(std::max<std::uint64_t>(1, sample.sent_packets));
     is_lossy_ |= lost_ >= kEnough && share > kLossyShare;
     return is_lossy_;
   }

@@ -256,11 +256,11 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override { TcpEndpoint::close(); }
 
   Status open(tcp::SocketsByRank sockets) {
-    std::vector<WorldRank> distant;
+    std::vector<WorldRank> with_first;  // distant peers
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
       if (sockets[rank].empty()) continue;
       const bool is_far = !is_local(WorldRank(rank)) && is_distant(sockets[rank].front().socket());
-      if (is_far) distant.push_back(WorldRank(rank));
+      if (is_far && !options_.uses_all_connections) with_first.push_back(WorldRank(rank));
       const std::string control = congestion_control(is_local(WorldRank(rank)), is_far);
       for (const secure::Stream& stream : sockets[rank]) {
         QCCL_TRY(os::set_no_delay(stream.socket()));
@@ -268,7 +268,7 @@ class TcpEndpoint final : public Endpoint {
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
-    for (const WorldRank peer : distant) connections_.at(peer).prefer_first();
+    for (const WorldRank peer : with_first) connections_.at(peer).prefer_first();
     receiver_.prepare();
     return {};
   }

@@ -29,6 +29,8 @@ struct TcpOptions {
   // the system's own; auto: cubic, and bbr once a line has lost packets without a queue (loss_watch.h). Inside a host it is
   // reno: there is no network to control, and pacing ones cost a timer a burst.
   std::string distant_congestion_control = "auto";
+  // Frames to a distant peer are spread over all of its connections; false: the first carries all that it can.
+  bool uses_all_connections = false;
   // By rank: the peer runs on this host, so that its bytes cross no network. Empty: no peer does.
   std::vector<bool> on_this_host{};
 };

@@ -290,5 +290,6 @@ def test_ranks_learn_the_rate_of_their_line_alike_unless_it_is_given():
     assert rates[0], "a default of 10 Gbit/s is far from 0.2"
     assert rates[0] == rates[1]
     assert all(0.02 < float(rate) < 0.4 for rate, _ in rates[0]), rates
-    assert all(int(window) == 4 << 20 for _, window in rates[0]), "the least learned window holds the line's round trip"
+    held = [int(window) / (float(rate) * 1.25e8) for rate, window in rates[0]]
+    assert all(0.024 < seconds < 0.04 for seconds in held), "a window is a round trip and 5 ms of the line"
     assert not any("a line carries" in log for _, log in given)

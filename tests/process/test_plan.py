@@ -106,11 +106,11 @@ def test_sites_are_near_inside_and_share_a_line():
 
 
 def test_owners_shares_follow_the_rates_of_slow_hosts():
-    flags = ("plan", "simulate", "all_reduce", "--world", 8, "--rate", "1gbit", "--latency", "5ms", "-b", "32M")
+    flags = ("plan", "simulate", "all_reduce", "--world", 8, "--rate", "1gbit", "--latency", "5ms", "-b", "64M")
 
     def sra(*more) -> tuple[float, str]:
         text = run(*flags, "--algorithm", "sra", *more).stdout
-        return float(rows_of(text)[32 << 20, "sra"][0]), text
+        return float(rows_of(text)[64 << 20, "sra"][0]), text
 
     equal, _ = sra()
     learned, text = sra("--slow-host", "3:2")

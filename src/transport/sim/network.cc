@@ -132,12 +132,12 @@ void Network::deliver(Flight& flight, TimePoint time) {
 }
 
 void Network::handle_due() {
-  while (flights_.next(clock_.now()) != nullptr) handle_next();
+  while (flights_.next(clock_.now())) handle_next();
 }
 
 TimePoint Network::next_arrival(TimePoint until) {
-  while (const Flights::Event* const next = flights_.next(until)) {
-    if (next->flight->has_arrival_time && running(next->flight->to)) return next->time;
+  while (const auto next = flights_.next(until)) {
+    if (next->flight != nullptr && next->flight->has_arrival_time && running(next->flight->to)) return next->time;
     handle_next();
   }
   return kForever;

@@ -68,6 +68,7 @@ struct SimulateOptions {
   int connections = 1;
   double flow_rate = 0;
   std::uint64_t buffer = 0;
+  std::optional<std::uint64_t> window;
   std::uint64_t up_queue = 0;
   std::uint64_t down_queue = 0;
   double loss = 0;
@@ -158,6 +159,7 @@ void check_packets(const SimulateOptions& options) {
 
 void complete(SimulateOptions& options) {
   complete(options.layout, options.collective);
+  if (options.window) options.layout.links.window_bytes = *options.window;
   options.max_bytes = std::max(options.max_bytes, options.min_bytes);
   if (options.max_bytes > 1ull << 43) refuse("sizes are up to 8 TiB");
   if (options.factor < 1.01 || (options.min_bytes == 0 && options.max_bytes > 0)) {
@@ -204,6 +206,8 @@ std::optional<int> parse_simulate_options(const std::vector<std::string>& argume
   app.add_option("--flow-rate", options.flow_rate, "Of a connection at most (default: no limit)")
       ->transform(rate_value());
   app.add_option("--buffer", options.buffer, "Most bytes on their way on a connection (default: no limit)")
+      ->transform(size_value());
+  app.add_option("--window", options.window, "Most encoded bytes on their way to a rank (default: by rate and latency)")
       ->transform(size_value());
   add_packet_flags(app, options);
   app.add_option("--jitter", options.jitter, "Up to this much more latency of a frame, at random (default 0us)")

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr Nanoseconds kRoundTrip = milliseconds(20);
-constexpr double kRate = 12.5e6;                   // bytes a second
+constexpr double kRate = 12.5e6;  // bytes a second
 constexpr double kBandwidthDelay = kRate * 0.02;
 
 // Rounds of 10 acknowledgements a window, over a line of that rate: what is beyond the bandwidth-delay product waits.

@@ -122,7 +122,11 @@ void Network::handle_next() {
   if (arrived->connection >= 0) flights_.send_receipt(*arrived, time);
   Connections* const connections = link(arrived->from, arrived->to).connections.get();
   if (connections == nullptr) return deliver(*arrived, time);
-  for (Flight* const next : connections->in_order(*arrived)) deliver(*next, time);
+  arrived->passed = time;
+  for (Flight* const next : connections->in_order(*arrived)) {
+    next->delays.wire += time - next->passed;
+    deliver(*next, time);
+  }
 }
 
 void Network::deliver(Flight& flight, TimePoint time) {

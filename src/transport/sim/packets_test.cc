@@ -14,24 +14,24 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kRate = 12.5e6;                    // 100 Mbit/s
+constexpr double kLineRate = 12.5e6;                // 100 Mbit/s
 constexpr Nanoseconds kLatency = milliseconds(10);  // one way
-constexpr std::uint64_t kBandwidthDelay = 250'000;  // bytes
+constexpr std::uint64_t kProduct = 250'000;         // of the rate and the round trip, in bytes
 constexpr std::size_t kFrame = 64 * 1024;
 constexpr CongestionControl kBoth[] = {CongestionControl::cubic, CongestionControl::bbr};
 
 NetworkOptions line(CongestionControl congestion, std::uint64_t queue_bytes) {
-  return {.bytes_per_second = kRate,
+  return {.bytes_per_second = kLineRate,
           .latency = kLatency,
           .slots = SIZE_MAX / 2,
-          .ingress_bytes_per_second = kRate,
+          .ingress_bytes_per_second = kLineRate,
           .up_queue_bytes = queue_bytes,
           .down_queue_bytes = queue_bytes,
           .congestion = congestion,
           .size_only = true};
 }
 
-void send(Network& network, int from, int to, std::size_t frames) {
+void send_frames(Network& network, int from, int to, std::size_t frames) {
   for (std::size_t i = 0; i < frames; ++i) {
     Reservation room = network.endpoint(from).reserve(WorldRank(to), kFrame, TrafficClass::data);
     ASSERT_TRUE(room);
@@ -40,7 +40,7 @@ void send(Network& network, int from, int to, std::size_t frames) {
 }
 
 // Runs to `end`. Returns the bytes that the rank has received from each sender.
-std::vector<std::size_t> receive(Network& network, int rank, TimePoint end = kForever) {
+std::vector<std::size_t> receive_all(Network& network, int rank, TimePoint end = kForever) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(network.world()));
   while (network.next_arrival() <= end && network.advance()) {
     while (const auto frame = network.endpoint(rank).receive()) {
@@ -51,16 +51,16 @@ std::vector<std::size_t> receive(Network& network, int rank, TimePoint end = kFo
   return bytes;
 }
 
-double seconds(Network& network) { return std::chrono::duration<double>(network.clock().now() - TimePoint{}).count(); }
+double elapsed(Network& network) { return std::chrono::duration<double>(network.clock().now() - TimePoint{}).count(); }
 
 TEST(Packets, one_connection_fills_a_line_whose_queue_holds_a_bandwidth_delay_product) {
   for (const CongestionControl congestion : kBoth) {
-    Network network(2, 1, line(congestion, kBandwidthDelay));
-    send(network, 0, 1, 800);
-    EXPECT_EQ(receive(network, 1)[0], 800 * kFrame);
-    const double least = 800 * kFrame / kRate + 0.01;
-    EXPECT_GT(seconds(network), least);
-    EXPECT_LT(seconds(network), 1.06 * least);
+    Network network(2, 1, line(congestion, kProduct));
+    send_frames(network, 0, 1, 800);
+    EXPECT_EQ(receive_all(network, 1)[0], 800 * kFrame);
+    const double least = 800 * kFrame / kLineRate + 0.01;
+    EXPECT_GT(elapsed(network), least);
+    EXPECT_LT(elapsed(network), 1.06 * least);
     EXPECT_EQ(network.flights().packets().timeouts, 0u);
   }
 }
@@ -68,12 +68,12 @@ TEST(Packets, one_connection_fills_a_line_whose_queue_holds_a_bandwidth_delay_pr
 TEST(Packets, a_queue_much_too_small_drops_and_leaves_cubic_part_of_the_line_and_bbr_most) {
   double times[2];
   for (const CongestionControl congestion : kBoth) {
-    Network network(2, 1, line(congestion, kBandwidthDelay / 16));
-    send(network, 0, 1, 800);
-    EXPECT_EQ(receive(network, 1)[0], 800 * kFrame);
+    Network network(2, 1, line(congestion, kProduct / 16));
+    send_frames(network, 0, 1, 800);
+    EXPECT_EQ(receive_all(network, 1)[0], 800 * kFrame);
     EXPECT_GT(network.flights().packets().dropped_up, 5u);
     EXPECT_GE(network.flights().packets().sent_again, network.flights().packets().dropped_up);
-    times[static_cast<int>(congestion)] = seconds(network) / (800 * kFrame / kRate);
+    times[static_cast<int>(congestion)] = elapsed(network) / (800 * kFrame / kLineRate);
   }
   EXPECT_GT(times[0], 1.1);
   EXPECT_LT(times[0], 3);
@@ -82,11 +82,11 @@ TEST(Packets, a_queue_much_too_small_drops_and_leaves_cubic_part_of_the_line_and
 
 TEST(Packets, two_connections_share_a_line) {
   for (const CongestionControl congestion : kBoth) {
-    Network network(3, 1, line(congestion, kBandwidthDelay));
-    send(network, 0, 2, 2000);
-    send(network, 1, 2, 2000);
-    const auto bytes = receive(network, 2, TimePoint{} + std::chrono::seconds(8));
-    const double all = 8 * kRate;
+    Network network(3, 1, line(congestion, kProduct));
+    send_frames(network, 0, 2, 2000);
+    send_frames(network, 1, 2, 2000);
+    const auto bytes = receive_all(network, 2, TimePoint{} + std::chrono::seconds(8));
+    const double all = 8 * kLineRate;
     for (const int sender : {0, 1}) {
       EXPECT_GT(static_cast<double>(bytes[static_cast<std::size_t>(sender)]) / all, 0.3) << sender;
     }
@@ -98,15 +98,15 @@ TEST(Packets, two_connections_share_a_line) {
 TEST(Packets, losses_at_random_take_cubic_much_and_bbr_little) {
   double times[2];
   for (const CongestionControl congestion : kBoth) {
-    NetworkOptions options = line(congestion, 4 * kBandwidthDelay);
+    NetworkOptions options = line(congestion, 4 * kProduct);
     options.loss = 0.01;
     Network network(2, 1, options);
-    send(network, 0, 1, 400);
-    EXPECT_EQ(receive(network, 1)[0], 400 * kFrame);
+    send_frames(network, 0, 1, 400);
+    EXPECT_EQ(receive_all(network, 1)[0], 400 * kFrame);
     const PacketCounts counts = network.flights().packets();
     EXPECT_NEAR(static_cast<double>(counts.lost) / static_cast<double>(counts.sent), 0.01, 0.004);
     EXPECT_EQ(counts.dropped_up + counts.dropped_down, 0u);
-    times[static_cast<int>(congestion)] = seconds(network) / (400 * kFrame / kRate);
+    times[static_cast<int>(congestion)] = elapsed(network) / (400 * kFrame / kLineRate);
   }
   EXPECT_GT(times[0], 1.5);
   EXPECT_LT(times[1], 1.15);
@@ -165,20 +165,20 @@ TEST(Packets, each_frame_arrives_once_and_in_order_whatever_is_dropped) {
 }
 
 TEST(Packets, a_full_buffer_refuses_frames_until_the_line_has_taken_some) {
-  NetworkOptions options = line(CongestionControl::cubic, kBandwidthDelay);
+  NetworkOptions options = line(CongestionControl::cubic, kProduct);
   options.buffer_bytes = 2 * kFrame;
   Network network(2, 1, options);
-  send(network, 0, 1, 2);
+  send_frames(network, 0, 1, 2);
   EXPECT_FALSE(network.endpoint(0).reserve(WorldRank(1), kFrame, TrafficClass::data));
-  EXPECT_EQ(receive(network, 1)[0], 2 * kFrame);
+  EXPECT_EQ(receive_all(network, 1)[0], 2 * kFrame);
   EXPECT_TRUE(network.endpoint(0).reserve(WorldRank(1), kFrame, TrafficClass::data));
 }
 
 TEST(Packets, delays_account_for_a_frames_time) {
   Network network(3, 1, line(CongestionControl::cubic, 60'000));
-  send(network, 0, 2, 100);
-  send(network, 1, 2, 100);
-  receive(network, 2);
+  send_frames(network, 0, 2, 100);
+  send_frames(network, 1, 2, 100);
+  receive_all(network, 2);
   const DelayBreakdown delays = network.processor(2).delays();
   EXPECT_EQ(delays.wire + delays.latency + delays.waiting, network.clock().now() - TimePoint{});
   EXPECT_EQ(delays.latency, kLatency);
@@ -187,11 +187,11 @@ TEST(Packets, delays_account_for_a_frames_time) {
 
 TEST(Packets, the_seed_decides_which_are_lost) {
   const auto run = [](std::uint64_t seed) {
-    NetworkOptions options = line(CongestionControl::bbr, kBandwidthDelay / 4);
+    NetworkOptions options = line(CongestionControl::bbr, kProduct / 4);
     options.loss = 0.02;
     Network network(2, seed, options);
-    send(network, 0, 1, 100);
-    receive(network, 1);
+    send_frames(network, 0, 1, 100);
+    receive_all(network, 1);
     return std::pair(network.clock().now(), network.flights().packets().sent);
   };
   EXPECT_EQ(run(1), run(1));
@@ -202,16 +202,16 @@ TEST(Packets, there_are_none_where_no_queue_ends_and_none_inside_a_host) {
   NetworkOptions options = line(CongestionControl::cubic, 0);
   options.hosts = {0, 0, 1};
   Network endless(3, 1, options);
-  send(endless, 0, 2, 1);
-  EXPECT_EQ(receive(endless, 2)[0], kFrame);
+  send_frames(endless, 0, 2, 1);
+  EXPECT_EQ(receive_all(endless, 2)[0], kFrame);
   EXPECT_EQ(endless.flights().packets().sent, 0u);
-  options.up_queue_bytes = kBandwidthDelay;
+  options.up_queue_bytes = kProduct;
   Network network(3, 1, options);
-  send(network, 0, 1, 1);
-  EXPECT_EQ(receive(network, 1)[0], kFrame);
+  send_frames(network, 0, 1, 1);
+  EXPECT_EQ(receive_all(network, 1)[0], kFrame);
   EXPECT_EQ(network.flights().packets().sent, 0u);
-  send(network, 0, 2, 1);
-  EXPECT_EQ(receive(network, 2)[0], kFrame);
+  send_frames(network, 0, 2, 1);
+  EXPECT_EQ(receive_all(network, 2)[0], kFrame);
   EXPECT_GT(network.flights().packets().sent, 4u);
 }
 

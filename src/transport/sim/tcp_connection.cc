@@ -39,7 +39,7 @@ std::optional<TcpConnection::Packet> TcpConnection::send(TimePoint now) {
   send_at_ = kForever;
   const auto lost = next_lost();
   if (!lost && written_ == cut_ && !owes_probe_) {
-    limited_until_ = delivered_ + in_flight_;
+    if (static_cast<double>(in_flight_) < congestion_->window()) limited_until_ = delivered_ + in_flight_ + 1;
     return std::nullopt;
   }
   if (congestion_->is_paced() && now < next_departure_) {
@@ -48,7 +48,7 @@ std::optional<TcpConnection::Packet> TcpConnection::send(TimePoint now) {
   }
   if (std::exchange(owes_probe_, false)) {
     if (written_ > cut_) return send_new(std::min<std::uint64_t>(written_ - cut_, most_bytes()), now);
-    return send_again(transmissions_.back().number, now);
+    return send_again(last_missing(), now);
   }
   if (lost) {
     if (!may_leave(piece(*lost).bytes)) return std::nullopt;
@@ -58,6 +58,12 @@ std::optional<TcpConnection::Packet> TcpConnection::send(TimePoint now) {
   const std::size_t bytes = next_bytes();
   if (bytes == 0) return std::nullopt;
   return send_new(bytes, now);
+}
+
+std::uint64_t TcpConnection::last_missing() {
+  std::uint64_t number = end_piece() - 1;
+  while (is_done(number)) --number;  // the first one is not
+  return number;
 }
 
 std::optional<std::uint64_t> TcpConnection::next_lost() {
@@ -127,6 +133,7 @@ void TcpConnection::acknowledge(const Packet& packet, TimePoint now) {
   const std::size_t bytes = is_new ? packet.bytes : 0;
   const auto acknowledged = take_off(packet.transmission);
   for (; !pieces_.empty() && pieces_.front().is_acknowledged; ++first_piece_) pieces_.pop_front();
+  if (pieces_.empty()) give_up_all();  // only what was sent twice can be on its way
   delivered_ += bytes;
   delivered_at_ = last_progress_ = now;
   backoff_ = 0;
@@ -149,6 +156,12 @@ std::optional<TcpConnection::Transmission> TcpConnection::take_off(std::uint64_t
     has_lost = true;
     if (!is_done(first.number)) lost_.push_back(first.number);
   }
+}
+
+void TcpConnection::give_up_all() {
+  first_transmission_ += transmissions_.size();
+  transmissions_.clear();
+  in_flight_ = 0;
 }
 
 void TcpConnection::note_loss() {
@@ -216,9 +229,7 @@ void TcpConnection::on_timer(TimePoint now) {
 void TcpConnection::time_out() {
   ++timeouts_;
   backoff_ = std::min(backoff_ + 1, kMostBackoff);
-  first_transmission_ += transmissions_.size();
-  transmissions_.clear();
-  in_flight_ = 0;
+  give_up_all();
   owes_probe_ = false;
   lost_.clear();
   for (std::uint64_t number = first_piece_; number < end_piece(); ++number) {

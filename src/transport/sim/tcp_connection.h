@@ -1,10 +1,10 @@
 // One direction of a simulated TCP connection, both ends: a stream of bytes cut into packets, of which some are lost.
 //
-// The sender keeps what it may not send yet. A packet is whole segments, as many as the rate sends in a millisecond, and
-// keeps its size when it is sent again. Every packet that arrives is acknowledged, and nothing overtakes: a packet sent
-// before one that is acknowledged is lost (RFC 8985 without its margin). If nothing is acknowledged for two round trips,
-// the last packet is sent again (a probe for the tail's loss); for a round trip and 200 ms, all are, each time after
-// twice as long. A packet of one segment alone on its way has no probe.
+// The sender keeps what it may not send yet. A packet is whole segments, as many as the rate sends in a millisecond,
+// and keeps its size when it is sent again. Every packet that arrives is acknowledged, and nothing overtakes: a packet
+// sent before one that is acknowledged is lost (RFC 8985 without its margin). If nothing is acknowledged for two round
+// trips, the last packet is sent again, or a new one (its probe for a lost tail); 200 ms later where a segment is alone
+// on its way. If nothing is for a round trip and 200 ms, all packets are sent again; each time after twice as long.
 #pragma once
 
 #include <cstddef>
@@ -79,6 +79,7 @@ class TcpConnection {
   std::uint64_t end_piece() const { return first_piece_ + pieces_.size(); }
 
   // ---- sending
+  std::uint64_t last_missing();
   std::optional<std::uint64_t> next_lost();
   bool may_leave(std::size_t bytes);
   std::size_t most_bytes() const;
@@ -91,6 +92,8 @@ class TcpConnection {
   // ---- acknowledgements
   // Takes a transmission and those before it, which are lost, off the line. Nothing if it is no longer awaited.
   std::optional<Transmission> take_off(std::uint64_t transmission);
+  // No transmission is awaited any more.
+  void give_up_all();
   void note_loss();
   Acknowledgement news_of(const Transmission& acknowledged, std::size_t bytes, TimePoint now);
   void note_round_trip(Nanoseconds sample);

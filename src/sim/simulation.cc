@@ -85,29 +85,19 @@ class Simulation {
       world_.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
     }
     world_.on_end([this](int rank) { note_end(rank); });
-    for (const auto& [rank, after] : options.losses) {
-      world_.at(TimePoint{} + after, [this, lost = rank] { leave(lost, &Network::kill); });
-    }
-    for (const auto& [rank, after] : options.stops) {
-      world_.at(TimePoint{} + after, [this, stopped = rank] { leave(stopped, &Network::stop); });
-    }
   }
 
   Result<SimulationResult> run(const engine::ResolvedCall& call) {
-    post_all(call);
-    const Flights& flights = world_.network().flights();
-    std::uint64_t next_report = kFramesBetweenReports;
-    while (running_ > 0) {
-      if (!world_.step()) {
-        return Failure(ErrorKind::deadline_exceeded, fmt::format("{} ranks wait forever", running_));
-      }
-      if (flights.frames() > options_.max_frames) {
-        return Failure(ErrorKind::resource_exhausted, fmt::format("more than {} frames", options_.max_frames));
-      }
-      if (flights.frames() < next_report) continue;
-      next_report = flights.frames() + kFramesBetweenReports;
-      if (options_.on_progress) options_.on_progress(flights.frames());
+    for (int i = 0; i < options_.warm_up_calls; ++i) QCCL_TRY(warm_up(call));
+    begin();
+    for (const auto& [rank, after] : options_.losses) {
+      world_.at(start_ + after, [this, lost = rank] { leave(lost, &Network::kill); });
     }
+    for (const auto& [rank, after] : options_.stops) {
+      world_.at(start_ + after, [this, stopped = rank] { leave(stopped, &Network::stop); });
+    }
+    post_all(call, options_.late);
+    QCCL_TRY(run_to_the_end());
     return outcome();
   }
 
@@ -139,7 +129,45 @@ class Simulation {
   }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  void post_all(const engine::ResolvedCall& call) {
+  Flights& flights() { return world_.network().flights(); }
+
+  Status warm_up(const engine::ResolvedCall& call) {
+    begin();
+    post_all(call, {});
+    QCCL_TRY(run_to_the_end());
+    for (const Rank& rank : ranks_) {
+      if (rank.work->failure()) return Failure(rank.work->failure()->kind, rank.work->failure()->message);
+    }
+    return {};
+  }
+
+  // Of a call, whose time, bytes, frames and packets count from now on.
+  void begin() {
+    for (int rank = 0; rank < options_.ranks; ++rank) world_.network().processor(rank).forget_delays();
+    start_ = world_.now();
+    wire_bytes_before_ = flights().wire_bytes();
+    frames_before_ = flights().frames();
+    packets_before_ = flights().packets();
+  }
+
+  Status run_to_the_end() {
+    std::uint64_t next_report = flights().frames() + kFramesBetweenReports;
+    while (running_ > 0) {
+      if (!world_.step()) {
+        return Failure(ErrorKind::deadline_exceeded, fmt::format("{} ranks wait forever", running_));
+      }
+      const std::uint64_t frames = flights().frames() - frames_before_;
+      if (frames > options_.max_frames) {
+        return Failure(ErrorKind::resource_exhausted, fmt::format("more than {} frames", options_.max_frames));
+      }
+      if (flights().frames() < next_report) continue;
+      next_report = flights().frames() + kFramesBetweenReports;
+      if (options_.on_progress) options_.on_progress(frames);
+    }
+    return {};
+  }
+
+  void post_all(const engine::ResolvedCall& call, const Moments& late) {
     engine::ResolvedCall resolved = call;
     resolved.slice_bytes = options_.slice_bytes;
     resolved.window_bytes = options_.window_bytes;
@@ -151,13 +179,13 @@ class Simulation {
     running_ = options_.ranks;
     for (Rank& rank : ranks_) rank.work = internal::make_work();
     std::vector<Nanoseconds> delays(ranks_.size());
-    for (const auto& [rank, delay] : options_.late) delays[static_cast<std::size_t>(rank)] = delay;
+    for (const auto& [rank, delay] : late) delays[static_cast<std::size_t>(rank)] = delay;
     for (int rank = 0; rank < options_.ranks; ++rank) {
       const Nanoseconds delay = delays[static_cast<std::size_t>(rank)];
       if (delay.count() == 0) {
         post(rank, resolved, codec);
       } else {
-        world_.at(TimePoint{} + delay, [this, rank, resolved, codec] { post(rank, resolved, codec); });
+        world_.at(start_ + delay, [this, rank, resolved, codec] { post(rank, resolved, codec); });
       }
     }
   }
@@ -185,8 +213,9 @@ class Simulation {
 
   SimulationResult outcome() {
     SimulationResult outcome;
-    outcome.wire_bytes = world_.network().flights().wire_bytes();
-    outcome.frames = world_.network().flights().frames();
+    outcome.wire_bytes = flights().wire_bytes() - wire_bytes_before_;
+    outcome.frames = flights().frames() - frames_before_;
+    outcome.packets = flights().packets().since(packets_before_);
     for (int rank = 0; rank < options_.ranks; ++rank) {
       outcome.held_bytes =
           std::max<std::uint64_t>(outcome.held_bytes, world_.network().endpoint(rank).held().most_bytes);
@@ -194,7 +223,7 @@ class Simulation {
     for (const Rank& rank : ranks_) {
       if (!rank.work->done()) continue;  // it died or stopped
       if (rank.work->failure() && outcome.failed_ranks++ == 0) outcome.failure = rank.work->failure()->message;
-      const Nanoseconds time = rank.ended.time_since_epoch();
+      const Nanoseconds time = rank.ended - start_;
       if (time < outcome.time) continue;
       outcome.time = time;
       outcome.delays = rank.delays;
@@ -206,6 +235,11 @@ class Simulation {
   SimulatedJob world_;
   std::vector<Rank> ranks_;
   int running_ = 0;  // ranks still alive whose call has not ended
+  // Of the call that is timed: when it began, and what was before.
+  TimePoint start_{};
+  std::uint64_t wire_bytes_before_ = 0;
+  std::uint64_t frames_before_ = 0;
+  PacketCounts packets_before_;
 };
 
 }  // namespace

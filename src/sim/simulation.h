@@ -1,4 +1,4 @@
-// Simulates and times one call of a whole job: sizes but no data, so that hundreds of ranks fit.
+// Simulates and times a call of a whole job: sizes but no data, so that hundreds of ranks fit.
 //
 // It simulates everything that moves: frames, grants, queues. Computing takes the time given by `processors`.
 #pragma once
@@ -27,6 +27,7 @@ struct SimulationOptions {
   plan::MachineModel processors{};  // only its computing speeds and cores; `links` has the rest
   std::size_t slice_bytes = kDefaultSliceBytes;
   std::uint64_t window_bytes = 0;  // of distant ranks; 0: they are near
+  int warm_up_calls = 0;           // equal ones before, each after the end of the last: connections learn the line
   Moments late{};                  // these ranks make the call later
   Moments losses{};                // these ranks die, and the others see it at once
   Moments stops{};                 // these ranks stop, and no rank is notified
@@ -42,6 +43,7 @@ struct SimulationResult {
   DelayBreakdown delays;  // of that rank's last frame; its parts add up to the time
   std::uint64_t wire_bytes = 0;
   std::uint64_t frames = 0;
+  PacketCounts packets{};        // none where no queue drops
   std::uint64_t held_bytes = 0;  // the most that one rank had received and not yet used
   int failed_ranks = 0;
   std::string failure;  // of the first rank that failed

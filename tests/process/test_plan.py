@@ -170,6 +170,22 @@ def test_connections_have_buffers_and_caps():
     assert capped > 3 * open_line and seconds("--flow-rate", "100mbit", "--connections", 4) < 0.4 * capped
 
 
+def test_queues_drop_packets_that_are_sent_again():
+    line = ("plan", "simulate", "all_reduce", "--world", 4, "--rate", "200mbit", "--latency", "10ms", "-b", "4M")
+    flags = (*line, "--algorithm", "sra")
+    endless = run(*flags).stdout
+    assert "queues" not in endless and "resent" not in endless
+    short = run(*flags, "--up-queue", "64K", "--loss", "0.001", "--congestion", "bbr", "--packet", "8K").stdout
+    assert "# queues: 64 KiB up, endless down; 0.1% of packets lost; TCP bbr, packets of up to 8 KiB" in short
+    assert re.search(r"held \(B\) dropped up +down +lost +resent +timeouts$", short, re.M)
+    up, down, lost, resent, _timeouts = map(int, rows_of(short)[4 << 20, "sra"][-5:])
+    assert up > 0 and lost > 0 and down == 0 and resent >= up + lost
+    warm = run(*flags, "--up-queue", "64K", "--congestion", "bbr", "--warm-up", 2).stdout
+    cold = run(*flags, "--up-queue", "64K", "--congestion", "bbr").stdout
+    times = [milliseconds(rows_of(text)[4 << 20, "sra"]) for text in (endless, warm, cold)]
+    assert times[0] < times[1] < times[2]
+
+
 UNMEASURED = "not measured against the others: only on request"
 
 
@@ -322,6 +338,12 @@ def test_a_terminal_sees_how_far_a_simulation_is_and_a_file_only_the_table():
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--lose", "1@soon"), "--lose 1@soon is not RANK@TIME"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--late", "8@1ms"), "--late 8@1ms is not RANK@TIME"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--stop", "1@1ms"), "--stop needs --timeout"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--loss", "2"), "--loss is a share of the packets"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--loss", "nan"), "--loss is a share of the packets"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--congestion", "bbr"), "they need --up-queue"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--loss", "0.1", "--packet", "1K"), "--packet is from"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--up-queue", "1K"), "holds no packet"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--congestion", "reno"), "only cubic bbr"),
         (("simulate", "barrier", "--world", 8, "-b", "1M", "--algorithm", "ring"), "has no algorithm ring"),
         (("show", "all_reduce", "--world", 8, "--bytes", "1M", "--profile", "/no/such"), "can't be read"),
         (("guess",), "check, outer, show and simulate"),

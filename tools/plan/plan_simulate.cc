@@ -27,6 +27,14 @@ The columns account for the time, followed back from the last rank's end, frame 
   working   ranks' processors: frames, additions, codecs
   waiting   queued behind other hosts' frames (at racks, at the receiver's host), or for a rank to send
 
+With --up-queue, --down-queue or --loss TCP carries the frames between hosts. A queue drops the packets that find it
+full, and further columns count packets:
+  dropped   by the queues out of hosts (up) and into hosts (down)
+  lost      at random, by --loss
+  resent    sent again
+  timeouts  of connections, which nothing reached for 200 ms and a round trip
+A connection begins with a small window; --warm-up lets it learn the line before the call that is timed.
+
 An algorithm that moves more than --max-frames frames is not run. '*' marks the chosen algorithm.
 
 --straggler, --late, --lose and --stop may be given several times, for several ranks. With --slow-host owners in sra
@@ -40,6 +48,8 @@ Examples:
   qccl plan simulate --world 8 --cores 2 --hosts-per-machine 4 --rate 1gbit --burst 64K all_reduce -b 1M
   qccl plan simulate --hosts 8x1 --sites 2 --latency 50ms --near-latency 100us --rate 1gbit all_reduce -b 1M
   qccl plan simulate --world 2 --rate 1gbit --latency 50ms --connections 4 --buffer 4M all_reduce -b 64M
+  qccl plan simulate --world 8 --rate 200mbit --latency 10ms --up-queue 500K --down-queue 500K --congestion bbr
+                     --warm-up 3 all_reduce -b 16M
   qccl plan simulate --world 64 --racks 4 --rack-rate 20gbit all_to_all -b 1M -e 64M -f 8
   qccl plan simulate --world 16 all_reduce -b 16M --straggler 3:10 --jitter 20us --seed 7
   qccl plan simulate --world 8 --rate 1gbit --latency 10ms --slow-host 3:2 all_reduce -b 64M
@@ -60,6 +70,13 @@ struct SimulateOptions {
   int connections = 1;
   double flow_rate = 0;
   std::uint64_t buffer = 0;
+  std::optional<std::uint64_t> window;
+  std::uint64_t up_queue = 0;
+  std::uint64_t down_queue = 0;
+  double loss = 0;
+  std::optional<sim::CongestionControl> congestion;
+  std::optional<std::uint64_t> packet_bytes;
+  int warm_up_calls = 0;
   double jitter = 0;
   std::uint64_t seed = 1;
   std::uint64_t max_frames = 20'000'000;
@@ -70,11 +87,15 @@ struct SimulateOptions {
   sim::Moments stops;
 
   bool has_faults() const { return !losses.empty() || !stops.empty(); }
+  bool has_packets() const { return up_queue > 0 || down_queue > 0 || loss > 0; }
 };
 
 Nanoseconds nanoseconds(double seconds) { return Nanoseconds(std::llround(seconds * 1e9)); }
 
 // ---- Flags
+
+const Names<sim::CongestionControl> kCongestionNames = {{"cubic", sim::CongestionControl::cubic},
+                                                        {"bbr", sim::CongestionControl::bbr}};
 
 // The rank before the mark and the text after it; nothing if it is not a rank of the world.
 std::optional<std::pair<int, std::string>> split(const std::string& word, char mark, int world) {
@@ -122,8 +143,25 @@ void take_faults(const FaultFlags& flags, SimulateOptions& options) {
   if (!options.stops.empty() && options.timeout == 0) refuse("--stop needs --timeout, by which ranks notice the stop");
 }
 
+constexpr std::uint64_t kLeastPacket = 1448;  // a segment
+constexpr std::uint64_t kMostPacket = 64 * 1024;
+
+// A queue that takes no whole packet never passes one while it is in use.
+void check_packets(const SimulateOptions& options) {
+  if (!(options.loss >= 0 && options.loss <= 0.5)) refuse("--loss is a share of the packets, from 0 to 0.5");
+  if (!options.has_packets() && (options.congestion || options.packet_bytes)) {
+    refuse("--congestion and --packet say how TCP sends: they need --up-queue, --down-queue or --loss");
+  }
+  const std::uint64_t packet = options.packet_bytes.value_or(kLeastPacket);
+  if (packet < kLeastPacket || packet > kMostPacket) refuse("--packet is from 1448 bytes, a segment, to 64K");
+  for (const std::uint64_t queue : {options.up_queue, options.down_queue}) {
+    if (queue > 0 && queue < packet) refuse(fmt::format("a queue of {} bytes holds no packet of {}", queue, packet));
+  }
+}
+
 void complete(SimulateOptions& options) {
   complete(options.layout, options.collective);
+  if (options.window) options.layout.links.window_bytes = *options.window;
   options.max_bytes = std::max(options.max_bytes, options.min_bytes);
   if (options.max_bytes > 1ull << 43) refuse("sizes are up to 8 TiB");
   if (options.factor < 1.01 || (options.min_bytes == 0 && options.max_bytes > 0)) {
@@ -132,6 +170,21 @@ void complete(SimulateOptions& options) {
   if (options.racks > options.layout.host_count()) refuse("there are more racks than hosts");
   if (options.racks > 1 && options.layout.has_site_rate()) refuse("--racks and --site-rate exclude each other");
   check_algorithm(options.collective, options.algorithm);
+  check_packets(options);
+}
+
+void add_packet_flags(CommandLine& app, SimulateOptions& options) {
+  app.add_option("--up-queue", options.up_queue,
+                 "Of a host, before its way out; drops what is beyond (default: endless)")
+      ->transform(size_value());
+  app.add_option("--down-queue", options.down_queue, "Of a host, before its way in (default: endless)")
+      ->transform(size_value());
+  app.add_option("--loss", options.loss, "Share of packets lost at random, such as 0.001 (default 0)");
+  add_named(app, "--congestion", options.congestion, kCongestionNames, "TCP's control, cubic or bbr (default cubic)");
+  app.add_option("--packet", options.packet_bytes, "Most bytes that TCP hands over at once (default 16K)")
+      ->transform(size_value());
+  app.add_option("--warm-up", options.warm_up_calls, "Calls before the one that is timed (default 0)")
+      ->check(CLI::Range(0, 1000));
 }
 
 std::optional<int> parse_simulate_options(const std::vector<std::string>& arguments, SimulateOptions& options) {
@@ -156,6 +209,9 @@ std::optional<int> parse_simulate_options(const std::vector<std::string>& argume
       ->transform(rate_value());
   app.add_option("--buffer", options.buffer, "Most bytes on their way on a connection (default: no limit)")
       ->transform(size_value());
+  app.add_option("--window", options.window, "Most encoded bytes on their way to a rank (default: by rate and latency)")
+      ->transform(size_value());
+  add_packet_flags(app, options);
   app.add_option("--jitter", options.jitter, "Up to this much more latency of a frame, at random (default 0us)")
       ->transform(time_value());
   app.add_option("--straggler", flags.stragglers, "RANK:FACTOR: sends and receives at the link's rate / FACTOR");
@@ -192,6 +248,7 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   simulation.losses = options.losses;
   simulation.stops = options.stops;
   simulation.timeout = nanoseconds(options.timeout);
+  simulation.warm_up_calls = options.warm_up_calls;
   simulation.window_bytes = options.layout.links.window_bytes;
   // Grants and other control frames come on top of the plan's.
   simulation.max_frames = 4 * options.max_frames;
@@ -210,6 +267,11 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   links.connections = options.connections;
   links.flow_bytes_per_second = options.flow_rate * layout.links.wire_efficiency;
   links.buffer_bytes = options.buffer;
+  links.up_queue_bytes = options.up_queue;
+  links.down_queue_bytes = options.down_queue;
+  links.loss = options.loss;
+  links.congestion = options.congestion.value_or(links.congestion);
+  links.packet_bytes = options.packet_bytes.value_or(links.packet_bytes);
   links.sites = layout.sites_of_ranks();
   links.near_latency = travel(simulation.processors.wire, layout.links.near_latency);
   const int racks = layout.has_site_rate() ? layout.sites : options.racks;  // a site's line is a rack's uplink
@@ -250,6 +312,23 @@ std::vector<std::uint64_t> sizes_of(const SimulateOptions& options) {
   return sizes;
 }
 
+std::string describe_packets(const SimulateOptions& options) {
+  const auto queue = [](std::uint64_t bytes) { return bytes == 0 ? "endless" : size_text(bytes); };
+  const sim::NetworkOptions links = simulation_options(options).links;
+  const auto named =
+      std::ranges::find(kCongestionNames, links.congestion, [](const auto& each) { return each.second; });
+  return fmt::format("queues: {} up, {} down; {:.4g}% of packets lost; TCP {}, packets of up to {}",
+                     queue(links.up_queue_bytes), queue(links.down_queue_bytes), 100 * links.loss, named->first,
+                     size_text(links.packet_bytes));
+}
+
+template <class... Column>
+std::string packet_columns(const Column&... columns) {
+  std::string text;
+  ((text += fmt::format(" {:>10}", columns)), ...);
+  return text;
+}
+
 class Table {
  public:
   explicit Table(const SimulateOptions& options)
@@ -260,8 +339,10 @@ class Table {
   int run() {
     fmt::print("# {}, compression {}, seed {}\n# {}\n", to_string(options_.collective),
                options_.layout.compression.to_string(), options_.seed, describe(options_.layout));
-    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10} {:>10}\n", "size (B)", "algorithm",
-               "time", "wire", "latency", "working", "waiting", "wire/rank (B)", "frames", "held (B)");
+    if (options_.has_packets()) fmt::print("# {}\n", describe_packets(options_));
+    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10} {:>10}{}\n", "size (B)", "algorithm",
+               "time", "wire", "latency", "working", "waiting", "wire/rank (B)", "frames", "held (B)",
+               options_.has_packets() ? packet_columns("dropped up", "down", "lost", "resent", "timeouts") : "");
     for (const std::uint64_t bytes : sizes_) {
       for (const Algorithm algorithm : algorithms_) {
         run_algorithm(bytes, algorithm);
@@ -323,10 +404,14 @@ class Table {
     const auto percent = [all](Nanoseconds part) {
       return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
     };
-    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10} {:>10}\n", name,
+    const sim::PacketCounts& packets = run.packets;
+    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10} {:>10}{}\n", name,
                time_text(static_cast<double>(run.time.count()) * 1e-9), percent(run.delays.wire),
                percent(run.delays.latency), percent(run.delays.working), percent(run.delays.waiting),
-               run.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), run.frames, run.held_bytes);
+               run.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), run.frames, run.held_bytes,
+               options_.has_packets() ? packet_columns(packets.dropped_up, packets.dropped_down, packets.lost,
+                                                       packets.sent_again, packets.timeouts)
+                                      : "");
     if (run.failed_ranks == 0) return;
     if (!options_.has_faults()) exit_code_ = kExitFailed;
     fmt::print("# failed on {} ranks, the last at that time: {}\n", run.failed_ranks, run.failure);

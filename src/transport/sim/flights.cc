@@ -5,89 +5,6 @@
 #include <functional>
 
 namespace qccl::sim {
-namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
-
-// `usual`: of hosts that have no rate of their own.
-double rate_of(const NetworkOptions& options, int host, double usual) {
-  const auto own = std::ranges::find(options.slow_hosts, host, &std::pair<int, double>::first);
-  return own == options.slow_hosts.end() ? usual : own->second;
-}
-
-// Between two hosts.
-Nanoseconds latency_between(const NetworkOptions& options, int from, int to) {
-  const bool is_near = !options.sites.empty() && options.sites[index(from)] == options.sites[index(to)];
-  return is_near ? options.near_latency : options.latency;
-}
-
-}  // namespace
-
-Nanoseconds transmission_time(double bytes, double bytes_per_second) {
-  if (bytes_per_second <= 0) return Nanoseconds(0);
-  return Nanoseconds(static_cast<std::int64_t>(bytes / bytes_per_second * 1e9));
-}
-
-Pipes::Pipes(int world, const NetworkOptions& options)
-    : hosts_per_rack_(options.hosts_per_rack), connections_(options.connections), locations_(index(world)) {
-  int hosts = 0;
-  for (int rank = 0; rank < world; ++rank) {
-    locations_[index(rank)].host = options.hosts.empty() ? rank : options.hosts[index(rank)];
-    hosts = std::max(hosts, host_of(rank) + 1);
-    local_.push_back(add(options.local_bytes_per_second));
-  }
-  for (int host = 0; host < hosts; ++host) {
-    host_out_.push_back(add(rate_of(options, host, options.bytes_per_second), options.burst_bytes));
-    host_in_.push_back(add(rate_of(options, host, options.ingress_bytes_per_second), options.burst_bytes));
-  }
-  const int racks = hosts_per_rack_ > 0 ? (hosts - 1) / hosts_per_rack_ + 1 : 0;
-  for (int rack = 0; rack < racks; ++rack) {
-    rack_up_.push_back(add(options.rack_bytes_per_second));
-    rack_down_.push_back(add(options.rack_bytes_per_second));
-  }
-  for (const auto& [rank, rate] : options.slow_ranks) locations_[index(rank)].slow_pipe = add(rate);
-  if (options.flow_bytes_per_second == 0) return;
-  first_flow_ = static_cast<int>(pipes_.size());
-  for (int i = 0; i < world * world * connections_; ++i) add(options.flow_bytes_per_second);
-}
-
-int Pipes::add(double bytes_per_second, double burst_bytes) {
-  const Nanoseconds burst = transmission_time(burst_bytes, bytes_per_second);
-  pipes_.push_back({bytes_per_second, burst, TimePoint{} - burst});
-  return static_cast<int>(pipes_.size()) - 1;
-}
-
-// The last pipe comes first, since pipes are taken off the end.
-Route Pipes::route(int from, int to, int connection) const {
-  const Location& source = locations_[index(from)];
-  const Location& target = locations_[index(to)];
-  const bool local = is_local(from, to);
-  Route route;
-  if (target.slow_pipe >= 0) route.add(target.slow_pipe);
-  if (!local) {
-    route.add(host_in_[index(target.host)]);
-    if (hosts_per_rack_ > 0 && source.host / hosts_per_rack_ != target.host / hosts_per_rack_) {
-      route.add(rack_down_[index(target.host / hosts_per_rack_)]);
-      route.add(rack_up_[index(source.host / hosts_per_rack_)]);
-    }
-  }
-  route.after_latency = route.count;
-  route.add(local ? local_[index(from)] : host_out_[index(source.host)]);
-  if (!local && first_flow_ >= 0) {
-    const int world = static_cast<int>(locations_.size());
-    route.add(first_flow_ + (from * world + to) * connections_ + std::max(0, connection));
-  }
-  if (source.slow_pipe >= 0) route.add(source.slow_pipe);
-  return route;
-}
-
-Pipes::Passage Pipes::pass(int pipe, std::size_t bytes, TimePoint now) {
-  Pipe& next = pipes_[index(pipe)];
-  const TimePoint begin = std::max(now, next.free);
-  next.free =
-      std::max(now - next.burst, next.free) + transmission_time(static_cast<double>(bytes), next.bytes_per_second);
-  return {begin, next.free};
-}
 
 Flights::Flights(int world, std::uint64_t seed, NetworkOptions options)
     : options_(std::move(options)),
@@ -96,6 +13,7 @@ Flights::Flights(int world, std::uint64_t seed, NetworkOptions options)
       last_arrival_(static_cast<std::size_t>(world) * static_cast<std::size_t>(world)),
       arriving_(static_cast<std::size_t>(world)) {
   if (options_.size_only) blank_.resize(kMaxFrameBytes);
+  if (options_.has_packets()) packets_ = std::make_unique<Packets>(pipes_, options_, world, seed);
 }
 
 Reservation Flights::outgoing(int to, std::size_t bytes, TrafficClass traffic) {
@@ -146,6 +64,7 @@ Nanoseconds Flights::processing_time(int from, int to, std::size_t bytes) const 
 void Flights::depart(Flight& flight, TimePoint time, TimePoint now) {
   if (time > now) return schedule(time, flight);
   flight.has_departed = true;
+  if (packets_ != nullptr && !pipes_.is_local(flight.from, flight.to)) return packets_->write(flight, now);
   flight.passed = now;
   pass(flight, now);
 }
@@ -193,13 +112,24 @@ void Flights::schedule(TimePoint time, Flight& flight) {
   std::push_heap(events_.begin(), events_.end(), std::greater<>());
 }
 
+std::optional<Flights::Event> Flights::next(TimePoint until) const {
+  const TimePoint packet = packets_ == nullptr ? kForever : packets_->next();
+  const TimePoint frame = events_.empty() ? kForever : events_.front().time;
+  if (std::min(packet, frame) > until || std::min(packet, frame) == kForever) return std::nullopt;
+  return packet < frame ? Event{packet, 0, nullptr} : events_.front();
+}
+
 Flight* Flights::step() {
+  const TimePoint time = next(kForever)->time;
+  if (events_.empty() || events_.front().time > time) {
+    for (Flight* const whole : packets_->step()) set_arrival(*whole, time);
+    return nullptr;
+  }
   std::pop_heap(events_.begin(), events_.end(), std::greater<>());
-  const Event event = events_.back();
+  Flight& flight = *events_.back().flight;
   events_.pop_back();
-  Flight& flight = *event.flight;
   if (flight.has_arrival_time) return &flight;
-  flight.has_departed ? pass(flight, event.time) : depart(flight, event.time, event.time);
+  flight.has_departed ? pass(flight, time) : depart(flight, time, time);
   return nullptr;
 }
 

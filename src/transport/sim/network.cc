@@ -122,7 +122,11 @@ void Network::handle_next() {
   if (arrived->connection >= 0) flights_.send_receipt(*arrived, time);
   Connections* const connections = link(arrived->from, arrived->to).connections.get();
   if (connections == nullptr) return deliver(*arrived, time);
-  for (Flight* const next : connections->in_order(*arrived)) deliver(*next, time);
+  arrived->passed = time;
+  for (Flight* const next : connections->in_order(*arrived)) {
+    next->delays.wire += time - next->passed;
+    deliver(*next, time);
+  }
 }
 
 void Network::deliver(Flight& flight, TimePoint time) {
@@ -132,12 +136,12 @@ void Network::deliver(Flight& flight, TimePoint time) {
 }
 
 void Network::handle_due() {
-  while (flights_.next(clock_.now()) != nullptr) handle_next();
+  while (flights_.next(clock_.now())) handle_next();
 }
 
 TimePoint Network::next_arrival(TimePoint until) {
-  while (const Flights::Event* const next = flights_.next(until)) {
-    if (next->flight->has_arrival_time && running(next->flight->to)) return next->time;
+  while (const auto next = flights_.next(until)) {
+    if (next->flight != nullptr && next->flight->has_arrival_time && running(next->flight->to)) return next->time;
     handle_next();
   }
   return kForever;

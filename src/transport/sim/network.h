@@ -58,6 +58,8 @@ class Processor {
     last_arrival_ = time;
     delays_ = delays;
   }
+  // Delays count from now on.
+  void forget_delays() { set_last_arrival(clock_->now(), {}); }
   // Includes the rank's work and waiting since its last arrival, if it acts as soon as it is free.
   DelayBreakdown delays() const;
 

@@ -135,6 +135,7 @@ TEST(Network, frames_of_two_connections_are_received_in_the_order_of_sending) {
   EXPECT_EQ(next(network), 100);
   EXPECT_EQ(network.endpoint(1).receive()->bytes.size(), 1000u);
   EXPECT_EQ(network.endpoint(1).receive()->bytes.size(), 200u);
+  EXPECT_EQ(network.processor(1).delays().wire, microseconds(100)) << "with the second's wait for the first";
 }
 
 TEST(Network, ranks_of_a_host_have_no_connections) {

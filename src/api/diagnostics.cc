@@ -197,17 +197,16 @@ void describe_files(const LaunchIdentity& own, std::optional<int> told, Findings
 
 void describe_tcp(Findings& found) {
   const std::string folder = "/proc/sys/net/ipv4/";
-  found.fact("congestion control",
-             os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
-                 " between hosts, QCCL_CONGESTION (auto: cubic, bbr on a line that loses packets) between distant ones, reno inside a host");
+  found.fact("congestion control", os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
+                                       " between hosts, QCCL_CONGESTION (auto: cubic, bbr on a line that loses "
+                                       "packets) between distant ones, reno inside a host");
   for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
     const auto sizes = os::tcp_buffer_sizes(name);
     if (!sizes) continue;
     const auto [least, initial, largest] = *sizes;
     // A buffer passes in a round trip.
-    found.fact(name,
-               fmt::format("grows to {}, which carries {:.2g} Gbit/s over a round trip of 100 ms (docs/lines.md)",
-                           amount(largest), static_cast<double>(largest) * 8e-9 / 0.1));
+    found.fact(name, fmt::format("grows to {}, which carries {:.2g} Gbit/s over a round trip of 100 ms (docs/lines.md)",
+                                 amount(largest), static_cast<double>(largest) * 8e-9 / 0.1));
     if (largest >= kGoodSocketBytes / 2) continue;
     found.warning(name,
                   fmt::format("grows to {} only, which does not fill a fast link with some delay", amount(largest)),

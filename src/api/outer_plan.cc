@@ -43,8 +43,9 @@ plan::MachineModel links_of(const OuterPlanOptions& options, const std::string& 
 }
 
 plan::SelectionKey key_of(const Codec* codec, std::uint64_t elements, std::size_t most_slice_bytes) {
-  plan::SelectionKey key{.elements = elements,
-                         .slice_elements = slice_elements(codec, DataType::float32, kDefaultSliceBytes, most_slice_bytes)};
+  plan::SelectionKey key{
+      .elements = elements,
+      .slice_elements = slice_elements(codec, DataType::float32, kDefaultSliceBytes, most_slice_bytes)};
   if (codec == nullptr) return key;
   key.compressed = true;
   key.bucket_size = codec->bucket_size();

@@ -166,10 +166,10 @@ TEST(CostEnvironment, gives_distant_ranks_a_window_that_fills_the_link) {
   environment.most_window_bytes = 2'000'000;
   EXPECT_EQ(environment.window_bytes(20e-3), 2'000'000u);
   environment.paced_rate = 1e6;
-  EXPECT_EQ(environment.window_bytes(20e-3), 1u << 20) << "the least";
+  EXPECT_EQ(environment.window_bytes(20e-3), 64u << 10) << "the least";
   const plan::MachineModel links = environment.links("none", {.round_trip = 20e-3});
   EXPECT_EQ(links.wire.latency, 10e-3);
-  EXPECT_EQ(links.window_bytes, 1u << 20);
+  EXPECT_EQ(links.window_bytes, 64u << 10);
   EXPECT_EQ(environment.links("none").window_bytes, 0u);
 }
 
@@ -293,15 +293,24 @@ TEST_F(UnequalLines, leave_the_bits_of_a_compressed_sum_alone_that_names_its_alg
 
 // The fast hosts move more than the slow one, so the slow one's window would hold them up.
 TEST_F(UnequalLines, have_the_window_and_the_price_of_the_rate_that_shares_are_worth) {
-  EXPECT_EQ(table_.window_bytes(), std::uint64_t{4} << 20) << "the least";
   AlgorithmTable far({}, kFourHosts, {.round_trip = 0.1});
   far.use_line_rate(1e7, 7.5e7);
-  EXPECT_NEAR(static_cast<double>(far.window_bytes()), 1.25 * 7.5e7 / plan::kTcpEfficiency * 0.1, 1e3);
+  EXPECT_NEAR(static_cast<double>(far.window_bytes()), 7.5e7 / plan::kTcpEfficiency * 0.105, 1e3);
   const double with_shares = far.predict(sum_of(1 << 24), Algorithm::sra);
   const double ring = far.predict(sum_of(1 << 24), Algorithm::ring);
   far.use_line_rate(1e7, 0);
   EXPECT_GT(far.predict(sum_of(1 << 24), Algorithm::sra), 5 * with_shares);
   EXPECT_NEAR(far.predict(sum_of(1 << 24), Algorithm::ring), ring, 0.1 * ring);
+}
+
+TEST(AlgorithmTable, has_longer_windows_between_hosts_whose_lines_lose_packets) {
+  AlgorithmTable table({}, kFourHosts, {.round_trip = 0.02});
+  table.use_line_rate(1e7, 0);
+  EXPECT_NEAR(static_cast<double>(table.window_bytes()), 1e7 / plan::kTcpEfficiency * 0.025, 1e3);
+  table.use_line_rate(1e7, 0, /*loses=*/true);
+  EXPECT_EQ(table.window_bytes(), std::uint64_t{4} << 20);
+  table.use_line_rate(1e9, 0, /*loses=*/true);
+  EXPECT_NEAR(static_cast<double>(table.window_bytes()), 1e9 / plan::kTcpEfficiency * 0.025, 1e3);
 }
 
 TEST(Resolve, an_exchange_with_counts_ignores_what_only_one_rank_knows) {

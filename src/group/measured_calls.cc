@@ -60,8 +60,8 @@ void MeasuredCalls::learn_line_rate(const CollectiveCall& call, Context& context
   if (!lines) return;
   const std::uint64_t window = builder_.use_lines(*lines);
   log(LogLevel::info, fmt::format("rank {}: group '{}': a line carries {:.3g} Gbit/s{}: a window of {} bytes{}",
-                                  group_.world_rank(), group_.name, lines->rate * 8e-9, lines->loses ? " and loses packets" : "",
-                                  window, shares_text(*lines)));
+                                  group_.world_rank(), group_.name, lines->rate * 8e-9,
+                                  lines->loses ? " and loses packets" : "", window, shares_text(*lines)));
 }
 
 std::optional<TimedCall> MeasuredCalls::begin_timed(const CollectiveCall& call, Context& context, Lock& lock) {

@@ -32,8 +32,8 @@ std::vector<Range> chunk_ranges(std::uint64_t count, std::span<const int> shares
 inline constexpr std::size_t kMaxSliceBytes = 256 * 1024;
 
 // Elements of a slice of about `target_input_bytes` of input (elements of `type`, or float32 with a codec), at most
-// `most_encoded_bytes` encoded, if one bucket fits. Raw data (`codec` null): a multiple of 64, at least 64. With a codec: whole buckets, at least
-// one; also a multiple of 8, if a small enough one exists.
+// `most_encoded_bytes` encoded, if a bucket fits. Raw data (`codec` null): a multiple of 64, at least 64. With a codec:
+// whole buckets, at least one; also a multiple of 8, if a small enough one exists.
 std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes,
                              std::size_t most_encoded_bytes = kMaxSliceBytes);
 

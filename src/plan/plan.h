@@ -131,7 +131,7 @@ int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_b
 // The encoded bytes that each of the other ranks may have on their way to a distant rank with that window.
 std::uint64_t stream_window(std::uint64_t window_bytes, int world);
 // The most encoded bytes of a slice. A rank adds in rank order what it receives, so that a stream often waits for
-// another: it stays in motion only if its window holds several slices. kMaxSliceBytes if ranks are near (a window of 0).
+// another: it stays in motion only if its window holds several slices. kMaxSliceBytes if ranks are near (no window).
 std::size_t most_slice_bytes(std::uint64_t window_bytes, int world);
 
 // The chunks of the request's data, which streams carry. One chunk per owner, if chunks have owners.

@@ -63,13 +63,13 @@ TEST(Queues, sums_take_so_many_times_what_the_lines_allow) {
       {2, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kCubic, 1.5},
       {2, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kBbr, 1.1},
       {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kBbr, 1.23},
-      {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kSra, kBbr, 1.21},
+      {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kSra, kCubic, 1.85},
       {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kCubic, 1.42},
-      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kBbr, 1.06},
-      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kSra, kBbr, 1.21},
+      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kBbr, 1.12},
+      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kSra, kCubic, 1.35},
       {4, 50 * kMbit, milliseconds(40), 4 * kMiB, 250'000, kRing, kBbr, 1.32},
       {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kRing, kBbr, 1.13},
-      {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kSra, kBbr, 1.21},
+      {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kSra, kCubic, 1.48},
   };
   for (const Case& each : cases) {
     const SimulationResult result = run(each, options_of(each));

@@ -49,6 +49,8 @@ class Connection {
   bool gathers() const { return writer_.gathers(); }
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
   std::size_t backlog() const { return writer_.queued_bytes() + os::send_backlog(socket()); }
+  // Bytes that wait here, in the queue or in the socket.
+  std::size_t unsent() const { return writer_.queued_bytes() + os::unsent_bytes(socket()); }
 
   // Its line loses packets by itself.
   bool is_lossy() { return losses_.is_lossy(os::loss_sample(socket())); }
@@ -129,28 +131,29 @@ class Link {
 
   // ---- sending
 
-  // To a distant peer: the first connection carries all as long as it has little to send. Further ones only take from the
-  // others on the line, unless each is limited.
-  void prefer_first() { backlog_step_ = kDistantBacklogStep; }
-  // The line loses packets by itself. From then on the connections have bbr, and all of them are used.
-  bool is_lossy() {
-    if (is_lossy_) return true;
-    for (const auto& each : connections_) is_lossy_ |= each->is_open() && each->is_lossy();
-    if (!is_lossy_) return false;
-    backlog_step_ = kBacklogStep;
+  // To a distant peer: the first connection carries all that it can send at once. Further ones only take from others on
+  // the line, unless each is limited.
+  void prefer_first() { counts_unsent_ = true; }
+  // A connection's line loses packets by itself.
+  bool is_lossy() const {
+    return std::ranges::any_of(connections_, [](const auto& each) { return each->is_open() && each->is_lossy(); });
+  }
+  // For such a line: bbr, and all connections are used.
+  void use_bbr() {
+    counts_unsent_ = false;
     for (const auto& each : connections_) {
       if (each->is_open()) each->use_bbr();
     }
-    return true;
   }
-  // The connection for the next frame: the one with the least backlog; null if none takes it now.
+  // The connection for the next frame: the one with the least backlog, or the fewest bytes that it can't send yet; null
+  // if none takes it now.
   Connection* choose(std::size_t bytes, TrafficClass traffic) const {
     if (!is_numbered()) return connections_.front()->may_send(bytes, traffic) ? connections_.front().get() : nullptr;
     Connection* best = nullptr;
     std::size_t least = SIZE_MAX;
     for (const auto& each : connections_) {
       if (!each->may_send(bytes, traffic)) continue;
-      const std::size_t backlog = each->backlog() / backlog_step_;
+      const std::size_t backlog = (counts_unsent_ ? each->unsent() : each->backlog()) / kBacklogStep;
       if (backlog >= least) continue;
       best = each.get();
       least = backlog;
@@ -216,7 +219,6 @@ class Link {
  private:
   // Differences in backlog below this do not matter; small frames stay on the first connection.
   static constexpr std::size_t kBacklogStep = 64 * 1024;
-  static constexpr std::size_t kDistantBacklogStep = 1024 * 1024;
 
   bool is_numbered() const { return connections_.size() > 1; }
   FrameBuffer* take_next() {
@@ -234,8 +236,7 @@ class Link {
   std::vector<FrameBuffer*> lasts_;  // the frames that send_last() will send, one a connection
   std::uint32_t sent_ = 0;           // frames, modulo 2^32
   std::uint32_t received_ = 0;       // frames in order, modulo 2^32
-  std::size_t backlog_step_ = kBacklogStep;
-  bool is_lossy_ = false;
+  bool counts_unsent_ = false;
 };
 
 inline Connection::Connection(Link& link, std::uint64_t token, secure::Stream stream, SharedBuffers& shared,

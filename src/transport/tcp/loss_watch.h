@@ -16,10 +16,10 @@ namespace qccl::tcp {
 // Of one connection. One thread.
 class LossWatch {
  public:
-  static constexpr std::uint64_t kEnough = 32;  // packets, before anything is concluded
+  static constexpr std::uint64_t kEnough = 16;  // packets, before anything is concluded
   static constexpr double kLossyShare = 2e-4;   // of the packets sent
-  static constexpr double kShortQueue = 1.1;    // times the shortest round trip, and
-  static constexpr Nanoseconds kJitter = std::chrono::microseconds(500);
+  static constexpr double kShortQueue = 1.4;    // times the shortest round trip, and
+  static constexpr Nanoseconds kJitter = std::chrono::milliseconds(2);
   static constexpr int kPatience = 25;  // samples after a longer round trip in which packets may be due to that queue
 
   // A sample of the connection; true if it has lost packets that met no queue. Once true, always.

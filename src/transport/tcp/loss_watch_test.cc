@@ -28,13 +28,13 @@ class Samples {
 
 TEST(LossWatch, packets_that_a_full_queue_dropped_are_no_loss_of_the_line) {
   Samples samples;
-  EXPECT_FALSE(samples.are_lossy(200, 50, milliseconds(30)));
+  EXPECT_FALSE(samples.are_lossy(200, 50, milliseconds(31)));
 }
 
 TEST(LossWatch, nor_are_those_that_are_sent_again_after_the_queue_has_emptied) {
   Samples samples;
   for (int i = 0; i < 20; ++i) {
-    EXPECT_FALSE(samples.are_lossy(1, 0, milliseconds(30)));
+    EXPECT_FALSE(samples.are_lossy(1, 0, milliseconds(31)));
     EXPECT_FALSE(samples.are_lossy(LossWatch::kPatience - 1, 50, milliseconds(20)));
   }
 }

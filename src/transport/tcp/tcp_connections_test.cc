@@ -2,11 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "transport/tcp/connection.h"
 #include "transport/tcp/tcp_support_test.h"
 
 namespace qccl::tcp_test {
@@ -168,35 +166,6 @@ TEST_F(TcpConnections, withdrawal_takes_back_frames_that_came_early) {
   write_numbered(0, 0);
   expect_frame(0);
   expect_frame(1, memory.size());
-}
-
-// Counts the frames that go to the first of two connections before one goes to the second.
-int frames_on_first(bool is_distant) {
-  tcp::SharedBuffers shared;
-  tcp::Link link(WorldRank(1), shared);
-  std::vector<os::Fd> peers;
-  for (std::uint64_t token = 0; token < 2; ++token) {
-    auto pair = unix_pair();
-    link.add(token, std::move(pair.first), 16 * kMaxFrameBytes);
-    peers.push_back(std::move(pair.second));
-  }
-  if (is_distant) link.prefer_first();
-  for (int frames = 0; frames < 100; ++frames) {
-    tcp::Connection* const chosen = link.choose(kMaxFrameBytes, TrafficClass::data);
-    if (chosen != link.connections().front().get()) return frames;
-    tcp::FrameBuffer* const frame = shared.pool.take(kMaxFrameBytes);
-    frame->connection = chosen;
-    frame->bytes = kMaxFrameBytes;
-    frame->traffic = TrafficClass::data;
-    std::memset(frame->data(), 0, frame->bytes);
-    link.send(frame, 1, {});
-  }
-  return 100;
-}
-
-TEST(TcpLink, to_a_distant_peer_leaves_its_first_connection_only_if_much_waits_there) {
-  EXPECT_EQ(frames_on_first(false), 1);
-  EXPECT_EQ(frames_on_first(true), 4);
 }
 
 TEST(TcpConnection, one_alone_has_no_end_of_its_own) {

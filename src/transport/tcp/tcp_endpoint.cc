@@ -256,11 +256,10 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override { TcpEndpoint::close(); }
 
   Status open(tcp::SocketsByRank sockets) {
-    std::vector<WorldRank> with_first;  // distant peers
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
       if (sockets[rank].empty()) continue;
       const bool is_far = !is_local(WorldRank(rank)) && is_distant(sockets[rank].front().socket());
-      if (is_far && !options_.uses_all_connections) with_first.push_back(WorldRank(rank));
+      if (is_far) distant_.push_back(WorldRank(rank));
       const std::string control = congestion_control(is_local(WorldRank(rank)), is_far);
       for (const secure::Stream& stream : sockets[rank]) {
         QCCL_TRY(os::set_no_delay(stream.socket()));
@@ -268,7 +267,9 @@ class TcpEndpoint final : public Endpoint {
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
-    for (const WorldRank peer : with_first) connections_.at(peer).prefer_first();
+    for (const WorldRank peer : distant_) {
+      if (!options_.uses_all_connections) connections_.at(peer).prefer_first();
+    }
     receiver_.prepare();
     return {};
   }
@@ -315,7 +316,8 @@ class TcpEndpoint final : public Endpoint {
     Acknowledged all;
     tcp::Link* const link = connections_.find(peer);
     if (link == nullptr) return all;
-    all.loses = watches_losses_ && link->is_lossy();
+    if (watches_losses_ && !loses_ && link->is_lossy()) use_bbr();
+    all.loses = loses_;
     for (const auto& each : link->connections()) {
       if (!each->is_open()) continue;
       const os::Acknowledged one = os::acknowledged(each->socket());
@@ -338,6 +340,12 @@ class TcpEndpoint final : public Endpoint {
   void close() override { connections_.close_all(close_patience_); }
 
  private:
+  // A line that loses packets for one peer does so for others: it may be this host's.
+  void use_bbr() const {
+    loses_ = true;
+    for (const WorldRank peer : distant_) connections_.find(peer)->use_bbr();
+  }
+
   // What fits a peer's connections; empty: the system's. A choice that the system refuses changes nothing.
   std::string congestion_control(bool is_on_this_host, bool is_far) const {
     if (is_on_this_host) return "reno";  // in every kernel, permitted to every user
@@ -347,6 +355,8 @@ class TcpEndpoint final : public Endpoint {
 
   const TcpOptions options_;
   const bool watches_losses_ = options_.distant_congestion_control == "auto";
+  std::vector<WorldRank> distant_;
+  mutable bool loses_ = false;  // seen by a sample
   Nanoseconds close_patience_ = kClosePatience;
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;

@@ -148,7 +148,7 @@ struct CostEstimate {
 inline constexpr double kDistantRoundTrip = std::chrono::duration<double>(qccl::kDistantRoundTrip).count();  // seconds
 // What the window of a rank is at most, unless QCCL_WINDOW_BYTES says otherwise.
 inline constexpr std::uint64_t kMostWindowBytes = std::uint64_t{64} << 20;
-// The window of ranks a round trip of so many seconds apart, in bytes: what the link carries in that time and in the 5 ms
+// The window of ranks a round trip of so many seconds apart, in bytes: what a link carries in that time and in 5 ms
 // in which a busy rank answers; at least 64 KiB and at most `most`. 0 if they are near.
 std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most);
 

@@ -26,8 +26,8 @@ struct TcpOptions {
   int max_directly_read = 1;
   std::uint8_t token_space = kTcpTokenSpace;
   // TCP's congestion control for connections with a round trip of a millisecond or more, if the system has it; empty:
-  // the system's own; auto: cubic, and bbr once a line has lost packets without a queue (loss_watch.h). Inside a host it
-  // is reno: there is no network to control, and pacing ones cost a timer a burst.
+  // the system's own; auto: cubic, and bbr once a line has lost packets without a queue (loss_watch.h). In a host it is
+  // reno: there is no network to control, and pacing ones cost a timer a burst.
   std::string distant_congestion_control = "auto";
   // Frames to a distant peer are spread over all of its connections; false: the first carries all that it can.
   bool uses_all_connections = false;

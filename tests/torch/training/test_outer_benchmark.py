@@ -75,6 +75,7 @@ def test_a_line_slows_data_parallel_ranks_more(tmp_path):
     rows = compare(tmp_path, "--only", "times", "--methods", *methods)["times"]
     seconds = {row["method"]: row["seconds"] for row in rows}
     assert set(seconds) == set(methods)
-    assert seconds["data parallel"] > 0.02 + 0.04  # a round trip at least
+    # Gradients are there from a third of the step on, and take a round trip at least.
+    assert seconds["data parallel"] > 0.02 / 3 + 0.04
     assert 0.02 <= seconds["streaming 4 bits, H=30"] < seconds["data parallel"]
     assert set(METHODS) > set(methods)

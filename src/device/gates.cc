@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -23,6 +25,9 @@ constexpr std::size_t kMostKnown = 4096;  // streams; a program may make new one
 // How long the trial works beside a thread that frees memory.
 constexpr Nanoseconds kBesideFreeing = std::chrono::milliseconds(10);
 constexpr std::size_t kTrialBytes = 4096;
+// Streams that the trial makes beside the one with a gate. Other threads make streams meanwhile, so that one of them may
+// share its queue although the device has more.
+constexpr std::size_t kBeside = 4;
 
 // Opens all gates once kPatience has passed, by a thread that calls nothing of the driver.
 class LateOpener {
@@ -64,10 +69,18 @@ Failure held_up(const char* what) {
 // What try_out() uses. The memory stays: to free it would wait for the program's streams, which may wait for the
 // program.
 struct Gates::Trial {
+  struct Lane {
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<Event> event;
+  };
+
   static Result<std::unique_ptr<Trial>> make(const Device& device) {
     auto made = std::make_unique<Trial>();
     QCCL_ASSIGN(made->gated, Stream::create(device));
-    QCCL_ASSIGN(made->stream, Stream::create(device));
+    for (Lane& lane : made->lanes) {
+      QCCL_ASSIGN(lane.stream, Stream::create(device));
+      QCCL_ASSIGN(lane.event, Event::create(device));
+    }
     QCCL_ASSIGN(made->event, Event::create(device));
     QCCL_ASSIGN(made->spare, DeviceMemory::allocate(device, kTrialBytes));
     QCCL_ASSIGN(made->memory, DeviceMemory::allocate(device, kTrialBytes));
@@ -75,17 +88,25 @@ struct Gates::Trial {
     return made;
   }
 
-  // A kernel and a copy on a stream without a gate. False if it has not ended when the gates are opened.
-  Result<bool> work(const LateOpener& opener) {
-    QCCL_TRY(stream->fill(memory->data(), std::byte{0}, kTrialBytes));
-    QCCL_TRY(stream->copy_to_host(target->data(), memory->data(), kTrialBytes));
-    QCCL_TRY(event->record(stream->handle()));
+  // A kernel and a copy on each of these streams, which have no gate. True once one of them has ended, which is the first
+  // lane from then on; false if none has when the gates are opened.
+  Result<bool> work(std::span<Lane> tried, const LateOpener& opener) {
+    for (const Lane& lane : tried) QCCL_TRY(submit(lane));
     while (true) {
       const bool was_late = opener.was_late();
-      QCCL_ASSIGN(const bool happened, event->has_happened());
-      if (happened || was_late) return happened && !was_late;
+      for (Lane& lane : tried) {
+        QCCL_ASSIGN(const bool happened, lane.event->has_happened());
+        if (happened && !was_late) std::swap(lanes[0], lane);
+        if (happened || was_late) return happened && !was_late;
+      }
       std::this_thread::yield();
     }
+  }
+
+  Status submit(const Lane& lane) {
+    QCCL_TRY(lane.stream->fill(memory->data(), std::byte{0}, kTrialBytes));
+    QCCL_TRY(lane.stream->copy_to_host(target->data(), memory->data(), kTrialBytes));
+    return lane.event->record(lane.stream->handle());
   }
 
   // Works for a while beside a thread that frees memory, which may wait for all streams.
@@ -99,7 +120,7 @@ struct Gates::Trial {
     Result<bool> goes_on = true;
     while (goes_on.ok() && *goes_on && clock.now() < end) {
       if (end == kForever && frees) end = clock.now() + kBesideFreeing;
-      goes_on = work(opener);
+      goes_on = work({lanes.data(), 1}, opener);
     }
     return goes_on;
   }
@@ -117,7 +138,7 @@ struct Gates::Trial {
   }
 
   std::unique_ptr<Stream> gated;
-  std::unique_ptr<Stream> stream;  // made next, and so in the next queue
+  std::array<Lane, kBeside> lanes;  // made next, and so in the next queues
   std::unique_ptr<Event> event;
   std::unique_ptr<DeviceMemory> spare;  // freed while the gate is closed
   std::unique_ptr<DeviceMemory> memory;
@@ -149,7 +170,7 @@ Status Gates::try_out() {
   QCCL_ASSIGN(tried_out_, Trial::make(device_));
   LateOpener opener(*this);
   QCCL_TRY(close_word(tried_out_->gated->handle()));
-  QCCL_ASSIGN(const bool worked, tried_out_->work(opener));
+  QCCL_ASSIGN(const bool worked, tried_out_->work(tried_out_->lanes, opener));
   if (!worked) {
     return held_up("another one did not go on for a second: they share a queue (CUDA_DEVICE_MAX_CONNECTIONS)");
   }

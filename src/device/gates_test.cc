@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <thread>
 
 #include "base/expect_failure.h"
@@ -97,6 +98,21 @@ TEST_F(GatesTest, are_tried_beside_a_stream_of_the_programs_that_waits_for_the_p
 TEST_F(GatesTest, streams_of_a_single_queue_have_none) {
   fake::set_queues(1);
   expect_failure(Gates::open(*device_).take_or_throw()->try_out(), ErrorKind::unsupported, "they share a queue");
+}
+
+TEST_F(GatesTest, a_trial_passes_where_another_thread_makes_streams_meanwhile) {
+  fake::set_queues(2);
+  for (int round = 0; round < 50; ++round) {
+    const auto gates = Gates::open(*device_).take_or_throw();
+    std::barrier<> start(2);
+    std::jthread other([&] {
+      std::vector<std::unique_ptr<Stream>> streams;
+      start.arrive_and_wait();
+      while (streams.size() < 3) streams.push_back(Stream::create(*device_).take_or_throw());
+    });
+    start.arrive_and_wait();
+    EXPECT_TRUE(gates->try_out().ok());
+  }
 }
 
 TEST_F(GatesTest, a_driver_whose_calls_wait_for_one_that_frees_memory_has_none) {

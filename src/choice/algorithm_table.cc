@@ -105,8 +105,15 @@ void visit(auto& lines, auto& environment) {
 
 // ---- CostEnvironment
 
+double CostEnvironment::line_rate(double round_trip) const {
+  constexpr double kUnknown = 125e6;
+  if (paced_rate > 0) return paced_rate;
+  const bool is_known = rate_is_given || round_trip < plan::kDistantRoundTrip;
+  return is_known ? profile.wire_rate : std::min(kUnknown, profile.wire_rate);
+}
+
 std::uint64_t CostEnvironment::window_bytes(double round_trip) const {
-  return plan::window_of(line_rate(), round_trip, most_window_bytes);
+  return plan::window_of(line_rate(round_trip), round_trip, most_window_bytes);
 }
 
 plan::MachineModel CostEnvironment::links(std::string_view codec, const Distance& distance) const {
@@ -120,9 +127,9 @@ plan::MachineModel CostEnvironment::links(std::string_view codec, const Distance
   }
   if (shared_cores > 0) links.wire.contention = plan::kContention;
   if (shared_cores > 0 && tcp_inside) links.local.contention = plan::kContention;
+  links.wire_rate = line_rate(distance.round_trip);
   if (paced_rate > 0) {
     links.wire = links.local;
-    links.wire_rate = paced_rate;
     links.wire_efficiency = 1;  // pacing counts whole frames
   }
   links.near_latency = std::max(links.wire.latency, distance.near_round_trip / 2);
@@ -206,6 +213,7 @@ void AlgorithmTable::use_line_rate(double rate, double shares_rate, bool loses) 
   constexpr std::uint64_t kLossy = std::uint64_t{4} << 20;
   least_window_ = loses ? std::min(kLossy, cost_environment_.most_window_bytes) : 0;
   cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
+  cost_environment_.rate_is_given = true;
   shares_rate_ = shares_rate / plan::kTcpEfficiency;
   chosen_.clear();
   goes_by_sites_.clear();

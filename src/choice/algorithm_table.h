@@ -30,8 +30,9 @@ struct CostEnvironment {
   std::string sites{};         // QCCL_SITES; empty: as measured
   bool rate_is_given = false;  // by QCCL_PROFILE or QCCL_LINK_RATE; otherwise it is learned between distant ranks
 
-  // Bytes a second of a rank's line to other hosts.
-  double line_rate() const { return paced_rate > 0 ? paced_rate : profile.wire_rate; }
+  // Bytes a second of a rank's line to hosts so far away. Distant ones whose rate is not known count as reached by a line
+  // of 1 Gbit/s at most: what more would be granted for the first calls would be lost on most lines.
+  double line_rate(double round_trip) const;
   // For ranks so far apart.
   plan::MachineModel links(std::string_view codec, const Distance& distance = {}) const;
   // Their window; 0 if they are near.
@@ -107,7 +108,7 @@ class AlgorithmTable {
   // `loses`: the lines lose packets by themselves.
   void use_line_rate(double rate, double shares_rate, bool loses = false);
   std::uint64_t window_bytes() const {
-    const double rate = std::max(cost_environment_.line_rate(), shares_rate_);
+    const double rate = std::max(cost_environment_.line_rate(distance_.round_trip), shares_rate_);
     const std::uint64_t most = cost_environment_.most_window_bytes;
     return std::max(least_window_, plan::window_of(rate, distance_.round_trip, most));
   }

@@ -161,6 +161,8 @@ TEST(CostEnvironment, gives_distant_ranks_a_window_that_fills_the_link) {
   CostEnvironment environment;
   environment.profile.wire_rate = 1e9;
   EXPECT_EQ(environment.window_bytes(0.9e-3), 0u) << "near";
+  EXPECT_EQ(environment.window_bytes(20e-3), 3'125'000u) << "until a rate is known";
+  environment.rate_is_given = true;
   EXPECT_EQ(environment.window_bytes(20e-3), 25'000'000u);
   EXPECT_EQ(environment.window_bytes(1), plan::kMostWindowBytes);
   environment.most_window_bytes = 2'000'000;

@@ -39,8 +39,10 @@ MeasuredCalls::MeasuredCalls(std::mutex& mutex, CallBuilder& builder, const Grou
                              const GroupAgreement& agreement)
     : mutex_(mutex), builder_(builder), group_(group) {
   const CostEnvironment& cost_environment = context.groups().cost_environment();
-  if (agreement.distance.round_trip < plan::kDistantRoundTrip || cost_environment.rate_is_given) return;
-  line_rate_.emplace(context.hosts_of(group.ranks), group.rank, cost_environment.line_rate() * plan::kTcpEfficiency);
+  const double round_trip = agreement.distance.round_trip;
+  if (round_trip < plan::kDistantRoundTrip || cost_environment.rate_is_given) return;
+  line_rate_.emplace(context.hosts_of(group.ranks), group.rank,
+                     cost_environment.line_rate(round_trip) * plan::kTcpEfficiency);
 }
 
 std::optional<TimedCall> MeasuredCalls::begin(const CollectiveCall& call, Context& context) {

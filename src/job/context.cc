@@ -96,7 +96,7 @@ Result<std::shared_ptr<Context>> Context::create(JobStart start) {
 Status Context::connect(CostEnvironment cost_environment, JobStart& start) {
   const Options& options = settings_.options;
   const TimePoint deadline = saturating_add(clock_.now(), options.init_timeout);
-  QCCL_ASSIGN(bootstrap::PeerSockets links, meet(start, cost_environment.line_rate(), deadline));
+  QCCL_ASSIGN(bootstrap::PeerSockets links, meet(start, cost_environment.line_rate(0), deadline));
   hosts_ = links.hosts;
   const std::uint64_t job = world() == 1 ? os::random_nonce() : links.job;
   const bool shares_cores = links.machine_ranks > links.machine_cores;

@@ -165,8 +165,9 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOr
   driver_.with_engine([&](engine::Engine& engine) {
     engine.groups().end_opening(group.id);
     engine.groups().use_board(group.id, result.has_board);
-    if (!window_bytes_) {
-      window_bytes_ = window;
+    if (!window_bytes_) {  // of messages, for which no rate is learned
+      window_bytes_ = plan::window_of(cost_environment_.line_rate(0), result.distance.round_trip,
+                                      cost_environment_.most_window_bytes);
       slice_bytes_ = cost_environment_.slice_bytes;
     }
     engine.use_sizes(slice_bytes_, *window_bytes_);

@@ -38,6 +38,7 @@ class PacedTransport final : public Transport {
   TimePoint next_send_time() const override;
   Nanoseconds round_trip(WorldRank peer) const override { return inner_->round_trip(peer); }
   Acknowledged acknowledged(WorldRank peer) const override { return inner_->acknowledged(peer); }
+  void adapt(TimePoint now) override { inner_->adapt(now); }
   bool is_local(WorldRank peer) const override { return inner_->is_local(peer); }
   ExchangeCells* board() override { return nullptr; }
   HostMemory host_memory() override { return {}; }

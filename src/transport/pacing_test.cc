@@ -45,6 +45,7 @@ class Sink final : public Transport, private Reservation::Owner {
   Acknowledged acknowledged(WorldRank peer) const override {
     return {.bytes = static_cast<std::uint64_t>(peer.value()), .waits = true};
   }
+  void adapt(TimePoint) override { ++adapted; }
   bool is_local(WorldRank peer) const override { return peer == WorldRank(1); }
   ExchangeCells* board() override { return &own_board; }
   HostMemory host_memory() override { return {&own_heap, nullptr}; }
@@ -69,6 +70,7 @@ class Sink final : public Transport, private Reservation::Owner {
     std::optional<ExchangeCell> read(std::uint64_t, WorldRank, std::uint64_t) override { return std::nullopt; }
   } own_board;
   bool full = false;
+  int adapted = 0;
   bool is_flushed = false;
   Nanoseconds close_patience{};
   std::string asked;
@@ -246,6 +248,8 @@ TEST(Pacing, passes_everything_else_on_but_has_no_shared_memory) {
   EXPECT_EQ(transport.round_trip(WorldRank(3)), 3ns);
   EXPECT_EQ(transport.acknowledged(WorldRank(4)).bytes, 4u);
   EXPECT_TRUE(transport.acknowledged(WorldRank(4)).waits);
+  transport.adapt({});
+  EXPECT_EQ(paced.sink->adapted, 1);
   EXPECT_EQ(transport.connections(WorldRank(5)), 5);
   EXPECT_EQ(transport.receive()->peer, WorldRank(1));
   EXPECT_EQ(transport.next_loss()->cause, "lost");

@@ -37,6 +37,9 @@ class Router final : public Transport {
   TimePoint next_send_time() const override;
   Nanoseconds round_trip(WorldRank peer) const override { return endpoint(peer).round_trip(peer); }
   Acknowledged acknowledged(WorldRank peer) const override { return endpoint(peer).acknowledged(peer); }
+  void adapt(TimePoint now) override {
+    for (const auto& each : endpoints_) each->adapt(now);
+  }
   bool is_local(WorldRank peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
   ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }

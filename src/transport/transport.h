@@ -189,6 +189,8 @@ class Transport {
     bool loses = false;
   };
   virtual Acknowledged acknowledged(WorldRank peer) const = 0;
+  // Looks at what distant peers have acknowledged since the last call, and fits the connections to them to it.
+  virtual void adapt(TimePoint now) = 0;
   // True if the peer runs on this host, so that its frames cross no network and need no payload checksum.
   virtual bool is_local(WorldRank peer) const = 0;
   // Null if not all ranks are on this host, or this transport has none.
@@ -219,6 +221,7 @@ class BasicTransport : public Transport {
   TimePoint next_send_time() const override { return kForever; }
   Nanoseconds round_trip(WorldRank) const override { return {}; }
   Acknowledged acknowledged(WorldRank) const override { return {}; }
+  void adapt(TimePoint) override {}
   ExchangeCells* board() override { return nullptr; }
   HostMemory host_memory() override { return {}; }
   int connections(WorldRank) const override { return 1; }

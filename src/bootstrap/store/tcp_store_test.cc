@@ -54,8 +54,12 @@ class RawClient {
   // Blocks until the server has closed the connection; true if it sent nothing before.
   bool is_dropped() {
     std::byte byte;
-    os::wait_ready(fd_, os::Direction::read, soon(), kClock).take_or_throw();
-    return os::read_some(fd_.get(), Bytes(&byte, 1)).lost();
+    os::IoResult result{.would_block = true};
+    while (result.would_block) {  // a socket may be ready in vain
+      os::wait_ready(fd_, os::Direction::read, soon(), kClock).take_or_throw();
+      result = os::read_some(fd_.get(), Bytes(&byte, 1));
+    }
+    return result.lost();
   }
 
  private:

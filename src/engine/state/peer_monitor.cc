@@ -89,7 +89,8 @@ Nanoseconds PeerMonitor::longest_round_trip() const {
   return std::ranges::max_element(peers_, {}, &Peer::round_trip)->round_trip;
 }
 
-void PeerMonitor::measure_line(const Transport& transport, TimePoint now) {
+void PeerMonitor::measure_line(Transport& transport, TimePoint now) {
+  transport.adapt(now);
   Transport::Acknowledged all;
   for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
     const Peer& of = (*this)[peer];

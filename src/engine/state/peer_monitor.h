@@ -72,7 +72,7 @@ class PeerMonitor {
   // It loses packets by itself, not only where it is full.
   bool line_loses() const { return loses_; }
   // Samples the line to the distant peers. Call it from line().next() on.
-  void measure_line(const Transport& transport, TimePoint now);
+  void measure_line(Transport& transport, TimePoint now);
   // Peers on other hosts that are neither lost nor have said goodbye.
   bool any_may_wait(const Transport& transport) const;
 

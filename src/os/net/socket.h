@@ -176,8 +176,6 @@ std::size_t unacknowledged_bytes(int fd, Bytes scratch);
 
 // How many bytes the system holds for the peer: unsent or not yet acknowledged. 0 if it does not say.
 std::size_t send_backlog(int fd);
-// Those of them that have not left this machine; of no TCP connection, all.
-std::size_t unsent_bytes(int fd);
 
 // The shortest round trip that the system has measured on a TCP connection in the last minutes; 0 if it has none.
 Nanoseconds shortest_round_trip(int fd);

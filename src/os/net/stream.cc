@@ -174,11 +174,6 @@ std::size_t send_backlog(int fd) {
   return ::ioctl(fd, SIOCOUTQ, &left) == 0 ? static_cast<std::size_t>(left) : 0;
 }
 
-std::size_t unsent_bytes(int fd) {
-  int left = 0;
-  return ::ioctl(fd, SIOCOUTQNSD, &left) == 0 ? static_cast<std::size_t>(left) : send_backlog(fd);
-}
-
 std::optional<BufferSizes> tcp_buffer_sizes(const std::string& name) {
   std::istringstream words(system_value("/proc/sys/net/ipv4/" + name).value_or(""));
   BufferSizes sizes;

@@ -49,8 +49,6 @@ class Connection {
   bool gathers() const { return writer_.gathers(); }
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
   std::size_t backlog() const { return writer_.queued_bytes() + os::send_backlog(socket()); }
-  // Bytes that wait here, in the queue or in the socket.
-  std::size_t unsent() const { return writer_.queued_bytes() + os::unsent_bytes(socket()); }
 
   // Its line loses packets by itself.
   bool is_lossy() { return losses_.is_lossy(os::loss_sample(socket())); }
@@ -115,6 +113,7 @@ class Link {
   // While the link is opened.
   Connection& add(std::uint64_t token, secure::Stream stream, std::size_t send_queue_bytes) {
     connections_.push_back(std::make_unique<Connection>(*this, token, std::move(stream), shared_, send_queue_bytes));
+    used_ = connections_.size();
     return *connections_.back();
   }
   // After the last add(): takes the memory that send_last() needs.
@@ -131,29 +130,26 @@ class Link {
 
   // ---- sending
 
-  // To a distant peer: the first connection carries all that it can send at once. Further ones only take from others on
-  // the line, unless each is limited.
-  void prefer_first() { counts_unsent_ = true; }
+  // From now on, frames go to all connections or to the first; at first to all.
+  void use(bool all) { used_ = all ? connections_.size() : 1; }
   // A connection's line loses packets by itself.
   bool is_lossy() const {
     return std::ranges::any_of(connections_, [](const auto& each) { return each->is_open() && each->is_lossy(); });
   }
-  // For such a line: bbr, and all connections are used.
+  // For such a line.
   void use_bbr() {
-    counts_unsent_ = false;
     for (const auto& each : connections_) {
       if (each->is_open()) each->use_bbr();
     }
   }
-  // The connection for the next frame: the one with the least backlog, or the fewest bytes that it can't send yet; null
-  // if none takes it now.
+  // The connection for the next frame: the one with the least backlog; null if none takes it now.
   Connection* choose(std::size_t bytes, TrafficClass traffic) const {
     if (!is_numbered()) return connections_.front()->may_send(bytes, traffic) ? connections_.front().get() : nullptr;
     Connection* best = nullptr;
     std::size_t least = SIZE_MAX;
-    for (const auto& each : connections_) {
+    for (const auto& each : std::span(connections_).first(used_)) {
       if (!each->may_send(bytes, traffic)) continue;
-      const std::size_t backlog = (counts_unsent_ ? each->unsent() : each->backlog()) / kBacklogStep;
+      const std::size_t backlog = each->backlog() / kBacklogStep;
       if (backlog >= least) continue;
       best = each.get();
       least = backlog;
@@ -236,7 +232,7 @@ class Link {
   std::vector<FrameBuffer*> lasts_;  // the frames that send_last() will send, one a connection
   std::uint32_t sent_ = 0;           // frames, modulo 2^32
   std::uint32_t received_ = 0;       // frames in order, modulo 2^32
-  bool counts_unsent_ = false;
+  std::size_t used_ = 0;             // of the connections, the first ones
 };
 
 inline Connection::Connection(Link& link, std::uint64_t token, secure::Stream stream, SharedBuffers& shared,

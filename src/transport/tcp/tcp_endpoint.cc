@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "os/net/socket.h"
 #include "transport/tcp/connection_table.h"
+#include "transport/tcp/connection_trial.h"
 
 namespace qccl {
 namespace tcp {
@@ -267,9 +268,7 @@ class TcpEndpoint final : public Endpoint {
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
-    for (const WorldRank peer : distant_) {
-      if (!options_.uses_all_connections) connections_.at(peer).prefer_first();
-    }
+    if (!distant_.empty() && !options_.uses_all_connections) try_connections();
     receiver_.prepare();
     return {};
   }
@@ -314,9 +313,8 @@ class TcpEndpoint final : public Endpoint {
   }
   Acknowledged acknowledged(WorldRank peer) const override {
     Acknowledged all;
-    tcp::Link* const link = connections_.find(peer);
+    const tcp::Link* const link = connections_.find(peer);
     if (link == nullptr) return all;
-    if (watches_losses_ && !loses_ && link->is_lossy()) use_bbr();
     all.loses = loses_;
     for (const auto& each : link->connections()) {
       if (!each->is_open()) continue;
@@ -326,6 +324,21 @@ class TcpEndpoint final : public Endpoint {
       all.waits |= one.waits || each->has_unsent();
     }
     return all;
+  }
+  void adapt(TimePoint now) override {
+    if (watches_losses_ && !loses_ &&
+        std::ranges::any_of(distant_, [&](WorldRank peer) { return connections_.at(peer).is_lossy(); })) {
+      use_bbr();
+    }
+    if (!trial_) return;
+    Acknowledged all;
+    for (const WorldRank peer : distant_) {
+      const Acknowledged one = acknowledged(peer);
+      all.bytes += one.bytes;
+      all.waits |= one.waits;
+    }
+    trial_->sample(all.bytes, all.waits, now);
+    use_connections();
   }
   bool is_local(WorldRank peer) const override {
     return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];
@@ -340,10 +353,23 @@ class TcpEndpoint final : public Endpoint {
   void close() override { connections_.close_all(close_patience_); }
 
  private:
+  void try_connections() {
+    Nanoseconds longest{};
+    for (const WorldRank peer : distant_) longest = std::max(longest, round_trip(peer));
+    trial_.emplace(longest);
+    use_connections();
+  }
+  void use_connections() {
+    for (const WorldRank peer : distant_) connections_.at(peer).use(trial_->uses_all());
+  }
   // A line that loses packets for one peer does so for others: it may be this host's.
-  void use_bbr() const {
+  void use_bbr() {
     loses_ = true;
-    for (const WorldRank peer : distant_) connections_.find(peer)->use_bbr();
+    if (trial_) {
+      trial_->use_all();
+      use_connections();
+    }
+    for (const WorldRank peer : distant_) connections_.at(peer).use_bbr();
   }
 
   // What fits a peer's connections; empty: the system's. A choice that the system refuses changes nothing.
@@ -356,7 +382,8 @@ class TcpEndpoint final : public Endpoint {
   const TcpOptions options_;
   const bool watches_losses_ = options_.distant_congestion_control == "auto";
   std::vector<WorldRank> distant_;
-  mutable bool loses_ = false;  // seen by a sample
+  bool loses_ = false;
+  std::optional<tcp::ConnectionTrial> trial_;  // none: all connections are used
   Nanoseconds close_patience_ = kClosePatience;
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;

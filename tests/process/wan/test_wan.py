@@ -218,9 +218,38 @@ def test_doctor_names_the_buffers_that_limit_a_distant_pair():
 
 def test_doctor_measures_each_line_both_ways():
     with Line("--rate", "200mbit", hosts=3) as line:
-        said = line.doctor()
+        said = line.doctor("QCCL_CONNECTIONS=3")
     pairs = re.findall(r"^line +rank (\d) to rank (\d): .* ms there and back; ", said, re.MULTILINE)
     assert sorted(pairs) == [(a, b) for a in "012" for b in "012" if a != b], said
+    assert "by 3 connections to ranks 1, 2" in said and said.count("QCCL has 3\n") == 6, said
+
+
+def test_doctor_names_a_queue_that_is_short_and_no_other():
+    with Line("--rate", "50mbit", "--delay", "10ms", "--queue", "24k", "--gso", "2k") as line:
+        short = line.doctor()
+    with Line("--rate", "50mbit", "--delay", "10ms") as line:
+        good = line.doctor()
+    found = re.findall(r"its queue is short, about ([\d.]+) KB or .* ms: .* % of the packets were sent again", short)
+    assert found and all(10 < float(size) < 40 for size in found), short
+    assert "queue" not in good and "middle one" not in good and "other programs" not in good, good
+
+
+def test_doctor_names_the_host_whose_line_is_slow():
+    with Line("--rate", "50mbit", "--delay", "2ms", "--host", "3", "--rate", "20mbit", hosts=4) as line:
+        said = line.doctor()
+    for verb in ("sends", "receives"):
+        found = re.search(rf"^line +rank 2's host {verb} ([\d.]+) Mbit/s, the middle one ([\d.]+)", said, re.MULTILINE)
+        assert found and float(found[1]) < 25 and float(found[2]) > 40, said
+    assert said.count("middle one") == 2, said
+
+
+def test_doctor_names_the_host_whose_line_other_programs_use():
+    with Line("--rate", "50mbit", "--delay", "2ms", hosts=3) as line:
+        subprocess.run([WAN, "cross", line.name, "2", "3"], check=True)
+        said = line.doctor()
+    used = re.findall(r"other programs sent ([\d.]+) Mbit/s from rank (\d)'s host and received ([\d.]+)", said)
+    assert [rank for _, rank, _ in used] == ["1", "2"], said
+    assert float(used[0][0]) > 20 and float(used[1][2]) > 20, said
 
 
 def test_eight_ranks_far_apart_are_ready_soon():

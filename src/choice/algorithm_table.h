@@ -30,8 +30,8 @@ struct CostEnvironment {
   std::string sites{};         // QCCL_SITES; empty: as measured
   bool rate_is_given = false;  // by QCCL_PROFILE or QCCL_LINK_RATE; otherwise it is learned between distant ranks
 
-  // Bytes a second of a rank's line to hosts so far away. Distant ones whose rate is not known count as reached by a line
-  // of 1 Gbit/s at most: what more would be granted for the first calls would be lost on most lines.
+  // Bytes a second of a rank's line to hosts so far away. A distant line whose rate is not known counts as one of
+  // 1 Gbit/s at most: what more would be granted for the first calls would be lost on most lines.
   double line_rate(double round_trip) const;
   // For ranks so far apart.
   plan::MachineModel links(std::string_view codec, const Distance& distance = {}) const;

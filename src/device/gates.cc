@@ -25,8 +25,8 @@ constexpr std::size_t kMostKnown = 4096;  // streams; a program may make new one
 // How long the trial works beside a thread that frees memory.
 constexpr Nanoseconds kBesideFreeing = std::chrono::milliseconds(10);
 constexpr std::size_t kTrialBytes = 4096;
-// Streams that the trial makes beside the one with a gate. Other threads make streams meanwhile, so that one of them may
-// share its queue although the device has more.
+// Streams that the trial makes beside the one with a gate. Other threads make streams meanwhile, so that one of them
+// may share its queue although the device has more.
 constexpr std::size_t kBeside = 4;
 
 // Opens all gates once kPatience has passed, by a thread that calls nothing of the driver.
@@ -88,8 +88,8 @@ struct Gates::Trial {
     return made;
   }
 
-  // A kernel and a copy on each of these streams, which have no gate. True once one of them has ended, which is the first
-  // lane from then on; false if none has when the gates are opened.
+  // A kernel and a copy on each of these streams, which have no gate. True once one of them has ended, which is the
+  // first lane from then on; false if none has when the gates are opened.
   Result<bool> work(std::span<Lane> tried, const LateOpener& opener) {
     for (const Lane& lane : tried) QCCL_TRY(submit(lane));
     while (true) {

@@ -1,5 +1,5 @@
-// The plain TCP connections between two ranks over which `qccl doctor` measures a line. Each rank listens, tells all others
-// how to reach it, and then one of a pair connects.
+// The plain TCP connections between two ranks over which `qccl doctor` measures a line. Each rank listens, tells all
+// others how to reach it, and then one of a pair connects.
 #pragma once
 
 #include <array>

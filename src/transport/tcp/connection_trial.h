@@ -25,8 +25,8 @@ class ConnectionTrial {
   // its rate.
   static constexpr Nanoseconds kLeastTime = std::chrono::milliseconds(200);
   static constexpr int kRoundTrips = 10;
-  // Measurements until the first trial, in which the ranks learn what the line carries. Then until the next one: so many,
-  // and twice as many after each.
+  // Measurements until the first trial, in which the ranks learn what the line carries. Then until the next one: so
+  // many, and twice as many after each.
   static constexpr int kStart = 8;
   static constexpr int kFirstRest = 16;
   static constexpr int kLongestRest = 256;

@@ -31,10 +31,14 @@ def test_a_way_out_that_is_slower_than_the_way_in_counts():
     assert bound("100mbit+0ms+up-rate=10mbit", 4, MIB) == pytest.approx(bound("10mbit+0ms", 4, MIB))
 
 
-def test_a_run_prints_and_draws_multiples_of_the_bound(tmp_path):
+@pytest.fixture
+def wan():
     check = subprocess.run([ROOT / "scripts" / "wan.sh", "check"], capture_output=True, text=True)
     if check.returncode != 0:
         pytest.skip(check.stderr.strip())
+
+
+def test_a_run_prints_and_draws_multiples_of_the_bound(tmp_path, wan):
     files = ["--json", tmp_path / "hosts.json", "--picture", tmp_path / "hosts.png"]
     done = subprocess.run(
         [ROOT / "bench/hosts/compare", "--hosts", "3", "--lines", "100mbit+1ms+uplink=holds", "--bytes", "64K",
@@ -48,3 +52,18 @@ def test_a_run_prints_and_draws_multiples_of_the_bound(tmp_path):
         expected = row["seconds"][name] / bound("100mbit+1ms", 3, encoded)
         assert row["multiples"][name] == pytest.approx(expected, rel=0.01)
     assert (tmp_path / "hosts.png").stat().st_size > 0
+
+
+def test_steps_of_training_are_timed_by_each_contestant(tmp_path, wan):
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [ROOT / "bench/hosts/training", "--hosts", "2", "--line", "100mbit+1ms", "--steps", "2", "--rounds", "1",
+         "--layers", "1", "--json", tmp_path / "training.json"],
+        env=environment(), capture_output=True, text=True, timeout=4 * DEADLINE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "training.json").read_text())
+    assert [row["contestant"] for row in rows] == ["gloo", "qccl", "qccl, 8 bits", "qccl, 4 bits"]
+    assert all(len(row["seconds"]) == 2 and row["parameters"] > 1e5 for row in rows)
+    least = [float(row.split("|")[3]) for row in done.stdout.splitlines() if row.startswith(("| gloo", "| qccl"))]
+    assert least[0] == least[1] > least[2] > least[3] > 3

@@ -1,0 +1,51 @@
+"""One rank of bench/hosts/training: steps of DDP with the demo's model. Rank 0 prints a row with their seconds."""
+
+import argparse
+import json
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
+from model import GPT, Shape  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("backend", choices=["gloo", "qccl"])
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.backend == "qccl":
+        import qccl  # noqa: F401, PLC0415
+    dist.init_process_group(arguments.backend, timeout=timedelta(minutes=5))
+    torch.manual_seed(1)
+    shape = Shape(layers=arguments.layers)
+    model = DistributedDataParallel(GPT(shape))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    tokens = torch.randint(256, (1, shape.context + 1))
+
+    def step() -> float:
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        model(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+        return time.perf_counter() - started
+
+    for _ in range(arguments.steps):
+        step()
+    seconds = [step() for _ in range(arguments.steps)]
+    if dist.get_rank() == 0:
+        parameters = sum(each.numel() for each in model.parameters())
+        print("ROW " + json.dumps({"parameters": parameters, "seconds": seconds}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

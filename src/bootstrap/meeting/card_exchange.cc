@@ -262,7 +262,8 @@ std::string quote_store(const std::string& text, const std::string& location) {
 }
 
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure) {
-  static_cast<void>(keys.set(key("G/failure", generation), failure.message.substr(0, kMaxReasonBytes)));
+  if (!keys.set(key("G/failure", generation), failure.message.substr(0, kMaxReasonBytes)).ok()) return;
+  static_cast<void>(reported_failure(keys, generation).ok());  // once it answers, the store has the reason
 }
 
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation) {

@@ -335,14 +335,17 @@ Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& optio
   QCCL_CHECK(store != nullptr);
   auto listener = listen_for_mesh(options, clock);
   if (!listener) return named(launch.rank, launch.world, listener.error());
+  QCCL_ASSIGN(auto poller, os::Poller::create());
   KeySpace keys(*store, launch.job, launch.restart, clock);
   const Participant self{launch.rank,        launch.world,
                          own_process_text(), encode_card(listener->card),
                          options.location,   {options.protection.key, launch.job, launch.restart}};
   QCCL_ASSIGN(auto gathered, gather_cards(keys, self, {&clock, options.deadline, options.timeout}));
   Reports reports(keys, options, gathered.generation);
-  auto connected = connect_full_mesh(
-      std::move(*listener), std::move(gathered), options, [&] { return reports.look(); }, clock);
+  const std::function<Status()> look = [&] { return reports.look(); };
+  FullMesh mesh(std::move(poller), std::move(*listener), std::move(gathered), options, look, clock);
+  auto connected = mesh.connect();
+  // Before the mesh ends its connections: ranks that see their end look for the reason.
   reports.end(connected);
   return connected;
 }

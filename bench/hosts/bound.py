@@ -1,9 +1,12 @@
 """The least time of an all_reduce between hosts of one rank each, from their lines' rates alone."""
 
+import functools
 import re
+import subprocess
 from dataclasses import dataclass
 
 from bench.comparison import gigabits
+from bench.networks import ROOT
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,10 @@ def bound(network: str, hosts: int, encoded_bytes: float) -> float:
     return high + 3 * delay
 
 
-def bits_of(shown: str) -> float:
-    """The bits of an element, from what `qccl codec show` prints."""
+@functools.cache
+def bits_of(codec: str) -> float:
+    """The bits of an element on the wire."""
+    show = [ROOT / "build/qccl", "codec", "show", codec]
+    shown = subprocess.run(show, check=True, capture_output=True, text=True).stdout
     found = re.search(r"^size +([\d.]+) bits", shown, re.M)
     return float(found[1]) if found else 32.0

@@ -20,7 +20,7 @@ struct FilledLine {
 // A short queue, or packets lost without one, as the end of a sentence: "; its queue ..."; "" if the line has neither.
 std::string judge_queue(const FilledLine& line);
 
-// Of a host, in bytes a second.
+// What a host's line carries, in bytes a second.
 struct HostRates {
   double out = 0, in = 0;                // the most that one of its measurements carried; 0: none did
   double others_out = 0, others_in = 0;  // of other programs, while the job rested

@@ -57,7 +57,7 @@ Result<Nanoseconds> send_for(std::span<const os::Fd> sockets, Nanoseconds durati
       const os::IoResult sent = os::write_some(sockets[ready.token].get(), block);
       if (sent.lost()) return Failure(ErrorKind::peer_lost, "the peer " + os::describe(sent));
     }
-    longest = std::max(longest, os::loss_sample(sockets[0].get()).round_trip);
+    longest = std::max(longest, os::tcp_sample(sockets[0].get()).round_trip);
   }
   for (const os::Fd& socket : sockets) os::end_sending(socket.get());
   return longest;
@@ -116,7 +116,7 @@ Result<Rates> measure_to(const Card& card, const Clock& clock) {
     QCCL_ASSIGN(const Nanoseconds longest, send_for(used, plan.warm_up + plan.window + milliseconds(100), clock));
     QCCL_TRY(os::read_exactly(control, bytes_of(*rate), deadline, clock));
     if (rate != &rates.one) continue;
-    const os::LossSample seen = os::loss_sample(used[0].get());
+    const os::TcpSample seen = os::tcp_sample(used[0].get());
     rates.filled = {.rate = *rate,
                     .shortest_round_trip = std::chrono::duration<double>(seen.shortest).count(),
                     .longest_round_trip = std::chrono::duration<double>(longest).count(),

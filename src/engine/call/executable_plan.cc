@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/options.h"
@@ -103,12 +104,13 @@ StreamLayout::StreamLayout(const ExecutablePlan& plan, int world) {
   if (plan.call().window_bytes > 0) share_window(plan.call().window_bytes);
 }
 
-// Streams of one phase arrive together, and those of the next phase begin before they have ended.
+// Peers send together in a phase, and begin the next one before it has ended. What a peer sends in several streams, it
+// sends in turns.
 void StreamLayout::share_window(std::uint64_t bytes) {
-  std::map<std::uint16_t, std::uint64_t> streams_of_phase;
-  for (const Stream& stream : inbound) ++streams_of_phase[stream.phase];
+  std::map<std::uint16_t, std::set<GroupRank>> peers_of_phase;
+  for (const Stream& stream : inbound) peers_of_phase[stream.phase].insert(stream.peer);
   for (Stream& stream : inbound) {
-    const std::uint64_t share = plan::stream_window(bytes, 1 + static_cast<int>(streams_of_phase[stream.phase]));
+    const std::uint64_t share = plan::stream_window(bytes, 1 + static_cast<int>(peers_of_phase[stream.phase].size()));
     const std::uint64_t slice_bytes = std::max<std::uint64_t>(1, stream.payload_limit / stream.slices);
     stream.window = std::max({std::uint64_t{2}, stream.eager_slices, share / slice_bytes});
     stream.least_grant = std::max<std::uint64_t>(1, stream.window / 4);

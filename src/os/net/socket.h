@@ -189,14 +189,21 @@ struct Acknowledged {
 };
 Acknowledged acknowledged(int fd);
 
-// What a TCP connection has sent and sent again since its start, and its round trip: now, and the shortest.
-struct LossSample {
+// What a TCP connection has sent and received since its start, and its round trip: now, and the shortest.
+struct TcpSample {
   std::uint64_t sent_packets = 0;
   std::uint64_t resent_packets = 0;
+  std::uint64_t received_bytes = 0;
+  std::uint64_t received_packets = 0;
+  std::uint64_t early_packets = 0;  // received before one that was sent earlier
   Nanoseconds round_trip{};
   Nanoseconds shortest{};
 };
-LossSample loss_sample(int fd);
+TcpSample tcp_sample(int fd);
+
+// How many bytes the peer may have on their way on a TCP connection: the system offers no larger window from now on.
+// The system forgets it when it makes the connection's buffer larger. 0: no limit.
+void limit_window(int fd, std::uint32_t bytes);
 
 // How large the system lets a connection's buffer be, in bytes. `name`: "tcp_wmem" or "tcp_rmem". Nothing if it does
 // not say.

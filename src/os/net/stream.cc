@@ -140,12 +140,21 @@ Nanoseconds shortest_round_trip(int fd) {
   return info.tcpi_min_rtt == UINT32_MAX ? Nanoseconds{} : std::chrono::microseconds(info.tcpi_min_rtt);
 }
 
-LossSample loss_sample(int fd) {
+TcpSample tcp_sample(int fd) {
   const tcp_info info = state_of(fd);
   return {.sent_packets = info.tcpi_data_segs_out,
           .resent_packets = info.tcpi_total_retrans,
+          .received_bytes = info.tcpi_bytes_received,
+          .received_packets = info.tcpi_data_segs_in,
+          .early_packets = info.tcpi_rcv_ooopack,
           .round_trip = std::chrono::microseconds(info.tcpi_rtt),
           .shortest = std::chrono::microseconds(info.tcpi_min_rtt)};
+}
+
+void limit_window(int fd, std::uint32_t bytes) {
+  constexpr std::uint32_t kNone = 1 << 30;
+  const auto limit = static_cast<int>(bytes == 0 ? kNone : std::min(bytes, kNone));
+  ::setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &limit, sizeof(limit));
 }
 
 Acknowledged acknowledged(int fd) {

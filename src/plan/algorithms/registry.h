@@ -43,6 +43,9 @@ struct AlgorithmEntry {
   // An all_reduce in mapped buffers may read inputs where they lie: inside a host one rank alone reads each slice, and
   // overwrites it only with a sum that every result follows from.
   bool reads_mapped_buffers = false;
+  // While data goes from rank to rank, each rank has other data to send: a latency costs time only where a line would
+  // be idle meanwhile.
+  bool hides_latency = false;
   // Compressed calls take this algorithm instead.
   std::optional<Algorithm> compressed_as = std::nullopt;
 };

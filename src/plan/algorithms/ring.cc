@@ -1,6 +1,8 @@
 // Ring: rank r sends everything to rank r + 1. A reduction's chunk c starts at rank c + 1, each rank adds its own part
 // to the partial sum, and rank c, the last, owns the result (NCCL's and QNCCL's order). Compressed partial sums are
 // encoded anew at every hop; results and gathered pieces travel as the bytes that their owner encoded.
+#include <algorithm>
+
 #include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
@@ -8,6 +10,13 @@ namespace {
 
 int next(const Builder& b) { return (b.rank() + 1) % b.world(); }
 int previous(const Builder& b) { return (b.rank() + b.world() - 1) % b.world(); }
+
+// The chunks of the other ranks in the order in which they come by: those that have the longest way before them first.
+std::vector<int> passing(const Builder& b) {
+  auto chunks = b.others();
+  std::ranges::reverse(chunks);
+  return chunks;
+}
 
 // This rank's part in the partial sums of a chunk that another rank owns.
 void pass_sum(Builder& b, int chunk) {
@@ -31,16 +40,16 @@ std::vector<Step> pass_on(const Builder& b, int chunk) {
 }
 
 void reduce_scatter(Builder& b) {
-  for (const int chunk : b.others()) pass_sum(b, chunk);
+  for (const int chunk : passing(b)) pass_sum(b, chunk);
   b.add(b.rank(), b.begin_of(b.rank()), 0, own_sum(b));
 }
 
 void all_reduce(Builder& b) {
-  for (const int chunk : b.others()) pass_sum(b, chunk);
+  for (const int chunk : passing(b)) pass_sum(b, chunk);
   auto own = own_sum(b);
   if (b.world() > 1) own.push_back({StepKind::send_result, 1, {next(b)}});
   b.add_in_place(b.rank(), std::move(own));
-  for (const int chunk : b.others()) b.add_in_place(chunk, pass_on(b, chunk));
+  for (const int chunk : passing(b)) b.add_in_place(chunk, pass_on(b, chunk));
 }
 
 void all_gather(Builder& b) {
@@ -49,7 +58,7 @@ void all_gather(Builder& b) {
   if (b.world() > 1) give.push_back({StepKind::send_input, 1, {next(b)}});
   give.push_back({StepKind::local_copy, 0, {}, b.request().compressed});
   b.add(own, 0, b.begin_of(own), std::move(give));
-  for (const int chunk : b.others()) b.add(chunk, 0, b.begin_of(chunk), pass_on(b, chunk));
+  for (const int chunk : passing(b)) b.add(chunk, 0, b.begin_of(chunk), pass_on(b, chunk));
 }
 
 constexpr CollectiveBuilder kCollectives[] = {
@@ -84,6 +93,7 @@ extern const AlgorithmEntry kRing = {
     .critical_path = longest_path,
     .chunk_count = [](const Request& request) { return request.world; },
     .rounds_at_every_hop = true,
+    .hides_latency = true,
 };
 
 }  // namespace qccl::plan

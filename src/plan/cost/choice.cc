@@ -12,6 +12,7 @@ namespace {
 
 // An algorithm with another order of addition must cost less than this share of the best one in rank order.
 constexpr double kWorthwhile = 0.9;
+constexpr double kWorthwhileFar = 0.95;  // between distant ranks, whose times are those of bytes and latencies
 
 // An all_reduce of one chunk has one lane, which sends no slice before it has finished the one ahead. Its price ignores
 // that: one-shot, 4 MiB between two hosts at 10 Gbit/s took twice as long as SRA.
@@ -99,13 +100,15 @@ const Candidate* cheapest(Collective collective, const std::vector<Candidate>& a
 struct Best {
   const Candidate* in_rank_order;
   const Candidate* other;  // null if there is none
+  double worthwhile;
 
   double share() const { return other->price.seconds / in_rank_order->price.seconds; }
-  const Candidate& taken() const { return other != nullptr && share() < kWorthwhile ? *other : *in_rank_order; }
+  const Candidate& taken() const { return other != nullptr && share() < worthwhile ? *other : *in_rank_order; }
 };
 
-Best best_of(Collective collective, const std::vector<Candidate>& found) {
-  return {cheapest(collective, found, true), cheapest(collective, found, false)};
+Best best_of(Collective collective, const std::vector<Candidate>& found, const MachineModel& links) {
+  return {cheapest(collective, found, true), cheapest(collective, found, false),
+          links.window_bytes > 0 ? kWorthwhileFar : kWorthwhile};
 }
 
 SelectionKey at_class(SelectionKey key) {
@@ -170,12 +173,12 @@ double message_seconds(double bytes, bool inside_host, const MachineModel& links
 Algorithm choose(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
   const auto all = algorithms_of(key.collective);
   if (layout.hosts.size() == 1 || all.size() == 1) return all.front();
-  return best_of(key.collective, candidates(at_class(key), layout, links, false)).taken().algorithm;
+  return best_of(key.collective, candidates(at_class(key), layout, links, false), links).taken().algorithm;
 }
 
 Choice explain(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
   const auto found = candidates(at_class(key), layout, links, false);
-  const Best best = best_of(key.collective, found);
+  const Best best = best_of(key.collective, found, links);
   const auto world = layout.hosts.size();
   return {world == 1 ? found.front().algorithm : best.taken().algorithm, candidates(key, layout, links, true),
           reason_of(key, static_cast<int>(world), best)};

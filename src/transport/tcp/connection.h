@@ -50,8 +50,8 @@ class Connection {
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
   std::size_t backlog() const { return writer_.queued_bytes() + os::send_backlog(socket()); }
 
-  // Its line loses packets by itself.
-  bool is_lossy() { return losses_.is_lossy(os::loss_sample(socket())); }
+  // Its line loses packets by itself. `sample`: of now.
+  bool is_lossy(const os::TcpSample& sample) { return losses_.is_lossy(sample); }
   void use_bbr() { os::set_congestion_control(stream_.socket(), "bbr"); }
 
   // See FrameReader. The loss is the first failure, of sending or of reading; what has arrived may say more.
@@ -130,13 +130,9 @@ class Link {
 
   // ---- sending
 
-  // From now on, frames go to all connections or to the first; at first to all.
-  void use(bool all) { used_ = all ? connections_.size() : 1; }
-  // A connection's line loses packets by itself.
-  bool is_lossy() const {
-    return std::ranges::any_of(connections_, [](const auto& each) { return each->is_open() && each->is_lossy(); });
-  }
-  // For such a line.
+  // From now on, frames go to so many connections; at first to all.
+  void use(std::size_t connections) { used_ = std::min(connections, connections_.size()); }
+  // For a line that loses packets by itself.
   void use_bbr() {
     for (const auto& each : connections_) {
       if (each->is_open()) each->use_bbr();

@@ -1,9 +1,9 @@
-// Whether frames to distant peers use all connections, or only the first one to each peer: all where they carry more.
+// How many connections carry the frames to a distant peer: one, unless twice as many carry more.
 //
 // Several connections on one line take its queue from each other and lose packets, and what one has lost holds up the
 // frames of all. Where each connection is limited, by its sender's or receiver's buffer, by a network that gives every
-// flow a rate, or by a queue too short for its congestion control, all of them carry more. So a trial uses the other
-// number for a while, then the same as before once more, and compares what was carried.
+// flow a rate, or by a queue too short for its congestion control, more of them carry more. So a trial uses twice as
+// many or half as many for a while, then as many as before once more, and compares what was carried.
 #pragma once
 
 #include <algorithm>
@@ -18,26 +18,34 @@ namespace qccl::tcp {
 // One thread.
 class ConnectionTrial {
  public:
-  // All are used once they carry so many times what one does, and no longer where they carry less than so many times.
+  // Twice as many are used once they carry so many times what was carried before, and half as many once what was carried
+  // before is less than so many times what they carry.
   static constexpr double kMore = 1.25;
   static constexpr double kLess = 1.1;
   // How long a measurement takes, while data waits. It begins after as long a time, in which congestion control finds
   // its rate.
   static constexpr Nanoseconds kLeastTime = std::chrono::milliseconds(200);
   static constexpr int kRoundTrips = 10;
+  // The other number is given up early where it carries less than this part of what was carried before it, after this
+  // part of a measurement.
+  static constexpr double kWorse = 0.9;
+  static constexpr int kEarly = 4;
   // Measurements until the first trial, in which the ranks learn what the line carries. Then until the next one: so
-  // many, and twice as many after each.
+  // many, and twice as many after each that changed nothing.
   static constexpr int kStart = 8;
   static constexpr int kFirstRest = 16;
   static constexpr int kLongestRest = 256;
 
-  // `round_trip`: the longest to a distant peer.
-  explicit ConnectionTrial(Nanoseconds round_trip) : whole_(std::max(kLeastTime, kRoundTrips * round_trip)) {}
+  // `round_trip`: the longest to a distant peer. `most`: connections to a peer.
+  ConnectionTrial(Nanoseconds round_trip, std::size_t most)
+      : whole_(std::max(kLeastTime, kRoundTrips * round_trip)), most_(most), is_over_(most == 1) {}
 
-  bool uses_all() const { return keeps_all_ != (stage_ == Stage::other); }
+  // Connections to a peer.
+  std::size_t used() const { return stage_ == Stage::other ? other_ : kept_; }
   // From now on, without trials.
   void use_all() {
-    keeps_all_ = is_over_ = true;
+    kept_ = most_;
+    is_over_ = true;
     stage_ = Stage::before;
   }
 
@@ -50,16 +58,25 @@ class ConnectionTrial {
     acknowledged_ = acknowledged;
     waited_ = waits;
     last_ = now;
-    if (time_ < whole_ || is_over_) return;
-    const double rate = static_cast<double>(bytes_) / std::chrono::duration<double>(time_).count();
-    bytes_ = 0;
-    time_ = {};
+    if (is_over_) return;
+    const bool is_worse = stage_ == Stage::other && time_ >= whole_ / kEarly && measured() < kWorse * kept_rate_;
+    if (is_worse) return end_trial(kept_);
+    if (time_ < whole_) return;
+    const double rate = measured();
+    measure_anew();
     settles_ = !settles_;
     if (settles_) go_on(rate);
   }
 
  private:
   enum class Stage : std::uint8_t { before, other, after };
+
+  // Bytes a second.
+  double measured() const { return static_cast<double>(bytes_) / std::chrono::duration<double>(time_).count(); }
+  void measure_anew() {
+    bytes_ = 0;
+    time_ = {};
+  }
 
   // A measurement has ended.
   void go_on(double rate) {
@@ -70,6 +87,8 @@ class ConnectionTrial {
     switch (stage_) {
       case Stage::before:
         kept_rate_ = rate;
+        tries_more_ = kept_ == 1 || (!tries_more_ && kept_ < most_);
+        other_ = tries_more_ ? std::min(2 * kept_, most_) : kept_ / 2;
         stage_ = Stage::other;
         return;
       case Stage::other:
@@ -78,17 +97,28 @@ class ConnectionTrial {
         return;
       case Stage::after:
         kept_rate_ = std::max(kept_rate_, rate);
-        keeps_all_ = keeps_all_ ? kept_rate_ > kLess * other_rate_ : other_rate_ > kMore * kept_rate_;
-        stage_ = Stage::before;
-        rest_ = keeps_all_ ? kLongestRest : next_rest_;
-        next_rest_ = std::min(2 * next_rest_, kLongestRest);
-        return;
+        const bool is_better = tries_more_ ? other_rate_ > kMore * kept_rate_ : kept_rate_ < kLess * other_rate_;
+        return end_trial(is_better ? other_ : kept_);
     }
   }
 
+  void end_trial(std::size_t best) {
+    const bool changes = best != kept_;
+    kept_ = best;
+    stage_ = Stage::before;
+    rest_ = changes ? 0 : next_rest_;
+    next_rest_ = changes ? kFirstRest : std::min(2 * next_rest_, kLongestRest);
+    if (changes) tries_more_ = !tries_more_;  // goes on in this direction
+    settles_ = true;
+    measure_anew();
+  }
+
   const Nanoseconds whole_;
-  bool keeps_all_ = false;  // but in a trial
-  bool is_over_ = false;
+  const std::size_t most_;
+  bool is_over_;
+  std::size_t kept_ = 1;   // used, but in a trial
+  std::size_t other_ = 1;  // used in it
+  bool tries_more_ = false;
   Stage stage_ = Stage::before;
   double kept_rate_ = 0;   // bytes a second: the most before the trial and after it
   double other_rate_ = 0;  // in the trial

@@ -23,7 +23,7 @@ class LossWatch {
   static constexpr int kPatience = 25;  // samples after a longer round trip in which packets may be due to that queue
 
   // A sample of the connection; true if it has lost packets that met no queue. Once true, always.
-  bool is_lossy(const os::LossSample& sample) {
+  bool is_lossy(const os::TcpSample& sample) {
     const std::uint64_t resent = sample.resent_packets - resent_;
     resent_ = sample.resent_packets;
     const std::chrono::duration<double, std::nano> longest = kShortQueue * sample.shortest + kJitter;

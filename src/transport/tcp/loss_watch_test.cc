@@ -15,7 +15,8 @@ class Samples {
     for (int i = 0; i < samples; ++i) {
       sent_ += 1000;
       resent_ += resent;
-      is_lossy = watch_.is_lossy({sent_, resent_, round_trip, milliseconds(20)});
+      is_lossy = watch_.is_lossy(
+          {.sent_packets = sent_, .resent_packets = resent_, .round_trip = round_trip, .shortest = milliseconds(20)});
     }
     return is_lossy;
   }

@@ -11,6 +11,7 @@
 #include "os/net/socket.h"
 #include "transport/tcp/connection_table.h"
 #include "transport/tcp/connection_trial.h"
+#include "transport/tcp/line_share.h"
 
 namespace qccl {
 namespace tcp {
@@ -268,6 +269,10 @@ class TcpEndpoint final : public Endpoint {
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
+    for (const WorldRank peer : distant_) {
+      for (const auto& each : connections_.at(peer).connections()) far_connections_.push_back(each.get());
+    }
+    line_share_.emplace(far_connections_.size());
     if (!distant_.empty() && !options_.uses_all_connections) try_connections();
     receiver_.prepare();
     return {};
@@ -326,10 +331,8 @@ class TcpEndpoint final : public Endpoint {
     return all;
   }
   void adapt(TimePoint now) override {
-    if (watches_losses_ && !loses_ &&
-        std::ranges::any_of(distant_, [&](WorldRank peer) { return connections_.at(peer).is_lossy(); })) {
-      use_bbr();
-    }
+    sample_connections();
+    share_line(now);
     if (!trial_) return;
     Acknowledged all;
     for (const WorldRank peer : distant_) {
@@ -353,14 +356,39 @@ class TcpEndpoint final : public Endpoint {
   void close() override { connections_.close_all(close_patience_); }
 
  private:
+  void sample_connections() {
+    bool is_lossy = false;
+    for (std::size_t i = 0; i < far_connections_.size(); ++i) {
+      tcp::Connection& each = *far_connections_[i];
+      if (!each.is_open()) continue;
+      const os::TcpSample sample = os::tcp_sample(each.socket());
+      is_lossy |= each.is_lossy(sample);
+      line_share_->sample(i, sample);
+    }
+    if (watches_losses_ && !loses_ && is_lossy) use_bbr();
+  }
+  // Packets that a line loses by itself say nothing of queues.
+  void share_line(TimePoint now) {
+    const bool had_limit = line_share_->limits();
+    line_share_->step(now);
+    if (loses_) line_share_->lift();
+    if (!had_limit && !line_share_->limits()) return;
+    for (std::size_t i = 0; i < far_connections_.size(); ++i) {
+      if (far_connections_[i]->is_open()) os::limit_window(far_connections_[i]->socket(), line_share_->window(i));
+    }
+  }
   void try_connections() {
     Nanoseconds longest{};
-    for (const WorldRank peer : distant_) longest = std::max(longest, round_trip(peer));
-    trial_.emplace(longest);
+    std::size_t most = 1;
+    for (const WorldRank peer : distant_) {
+      longest = std::max(longest, round_trip(peer));
+      most = std::max(most, connections_.at(peer).connections().size());
+    }
+    trial_.emplace(longest, most);
     use_connections();
   }
   void use_connections() {
-    for (const WorldRank peer : distant_) connections_.at(peer).use(trial_->uses_all());
+    for (const WorldRank peer : distant_) connections_.at(peer).use(trial_->used());
   }
   // A line that loses packets for one peer does so for others: it may be this host's.
   void use_bbr() {
@@ -383,6 +411,8 @@ class TcpEndpoint final : public Endpoint {
   const bool watches_losses_ = options_.distant_congestion_control == "auto";
   std::vector<WorldRank> distant_;
   bool loses_ = false;
+  std::vector<tcp::Connection*> far_connections_;  // to distant peers
+  std::optional<tcp::LineShare> line_share_;
   std::optional<tcp::ConnectionTrial> trial_;  // none: all connections are used
   Nanoseconds close_patience_ = kClosePatience;
   tcp::SharedBuffers shared_;

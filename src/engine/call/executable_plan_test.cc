@@ -54,6 +54,25 @@ TEST(StreamLayout, streams_from_distant_ranks_share_a_window_and_have_several_sl
   }
 }
 
+TEST(StreamLayout, streams_of_one_distant_peer_have_its_share_each) {
+  constexpr int kWorld = 8;
+  ResolvedCall call;
+  call.collective = Collective::all_reduce;
+  call.algorithm = Algorithm::ring;
+  call.count = std::uint64_t{4} << 20;
+  call.type = DataType::float32;
+  call.window_bytes = 625'000;
+  const ExecutablePlan plan(call, kWorld, GroupRank(3), nullptr);
+  const std::uint64_t slice = plan.slice_elements() * sizeof(float);
+  const StreamList& inbound = plan.streams().inbound;
+  for (std::size_t i = 0; i < inbound.size(); ++i) {
+    const Stream& stream = inbound[i];
+    EXPECT_EQ(stream.peer, GroupRank(2));
+    EXPECT_LE(stream.window * slice, call.window_bytes);
+    EXPECT_GT((stream.window + 1) * slice, call.window_bytes);
+  }
+}
+
 TEST(StreamLayout, a_small_window_of_many_ranks_still_lets_each_send_some_small_slices) {
   ResolvedCall call;
   call.collective = Collective::all_reduce;

@@ -75,8 +75,7 @@ void PeerMonitor::measure(const Transport& transport) {
   for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
     if (peer != rank_ && !at(peer).lost) at(peer).round_trip = transport.round_trip(peer);
   }
-  const Nanoseconds longest = longest_round_trip();
-  line_.set_round_trip(longest < kDistantRoundTrip ? Nanoseconds{} : longest);
+  line_.set_round_trip(longest_round_trip());
 }
 
 Nanoseconds PeerMonitor::longest_round_trip(const Group& group) const {

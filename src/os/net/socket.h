@@ -198,6 +198,8 @@ struct TcpSample {
   std::uint64_t early_packets = 0;  // received before one that was sent earlier
   Nanoseconds round_trip{};
   Nanoseconds shortest{};
+  Nanoseconds busy{};     // while bytes were on their way
+  Nanoseconds limited{};  // of that, by the peer's window or the own buffer
 };
 TcpSample tcp_sample(int fd);
 

@@ -148,7 +148,9 @@ TcpSample tcp_sample(int fd) {
           .received_packets = info.tcpi_data_segs_in,
           .early_packets = info.tcpi_rcv_ooopack,
           .round_trip = std::chrono::microseconds(info.tcpi_rtt),
-          .shortest = std::chrono::microseconds(info.tcpi_min_rtt)};
+          .shortest = std::chrono::microseconds(info.tcpi_min_rtt),
+          .busy = std::chrono::microseconds(info.tcpi_busy_time),
+          .limited = std::chrono::microseconds(info.tcpi_rwnd_limited + info.tcpi_sndbuf_limited)};
 }
 
 void limit_window(int fd, std::uint32_t bytes) {

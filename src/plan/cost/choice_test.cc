@@ -194,6 +194,39 @@ TEST(Choice, follows_the_profile) {
   }
 }
 
+// A line between `hosts` hosts of a rank each.
+MachineModel line_of(double mbit, double latency) {
+  MachineModel links = qccl::plan::links_of(default_profile(), "none");
+  links.wire_rate = mbit * 125e3;
+  links.wire.latency = latency;
+  links.window_bytes = window_of(links.wire_rate, 2 * latency, kMostWindowBytes);
+  return links;
+}
+
+Algorithm chosen_between(int hosts, std::uint64_t elements, const MachineModel& links) {
+  SelectionKey sum = key(Collective::all_reduce, elements);
+  sum.slice_elements = 2048;
+  return choose(sum, spread(hosts, 1), links);
+}
+
+TEST(Choice, goes_around_where_all_at_once_would_crowd_the_line) {
+  EXPECT_EQ(chosen_between(8, kMiB, line_of(25, 1e-3)), Algorithm::ring);
+  EXPECT_EQ(chosen_between(16, 2 * kMiB, line_of(20, 10e-3)), Algorithm::ring);
+  EXPECT_EQ(chosen_between(4, kMiB, line_of(200, 10e-3)), Algorithm::sra);
+  EXPECT_EQ(chosen_between(8, 4 * kMiB, line_of(1000, 50e-3)), Algorithm::sra);
+}
+
+// A ring's ranks send other data while a latency passes: 14 of 40 ms, of which two cost time.
+TEST(Cost, a_ring_between_distant_ranks_hides_latencies) {
+  SelectionKey sum = key(Collective::all_reduce, 4 * kMiB);
+  sum.slice_elements = 2048;
+  const CostEstimate far = predict(sum, Algorithm::ring, spread(8, 1), line_of(50, 40e-3));
+  EXPECT_NEAR(far.seconds, 1.324, 0.05 * 1.324);  // as measured
+  const CostEstimate short_sum =
+      predict(key(Collective::all_reduce, 2048), Algorithm::ring, spread(8, 1), line_of(50, 40e-3));
+  EXPECT_GT(short_sum.seconds, 14 * 40e-3);
+}
+
 TEST(SizeClass, has_four_to_each_doubling) {
   int last = -1;
   for (std::uint64_t elements = 0; elements < 100'000; ++elements) {

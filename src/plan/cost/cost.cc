@@ -276,9 +276,11 @@ class CostEstimator {
     return std::max(1.0, std::ceil(slices / chunk_count(request_)));
   }
 
-  // Of distant ranks, whose windows last for a round trip: what is left of the latencies, `least` of them.
+  // Of distant ranks, whose windows last for a round trip: what is left of the latencies, `least` of them. Several
+  // sites share lines that are idle while one waits.
   void hide_latency(double least) {
-    if (!is_distant() || !entry_of(request_.algorithm).hides_latency) return;
+    const bool has_sites = places_.sites.count() > 1 && places_.sites.count() < hosts().count();
+    if (!is_distant() || has_sites || !entry_of(request_.algorithm).hides_latency) return;
     price_.first = std::clamp(price_.first - price_.wire, std::min(least, price_.first), price_.first);
   }
 

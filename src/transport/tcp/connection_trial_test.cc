@@ -27,7 +27,13 @@ class Line {
       now_ += kSample;
       const std::size_t before = trial_.used();
       bytes_ += rate_(before);
-      trial_.sample(bytes_, waits, now_);
+      const bool is_limited = before < limited_below_;
+      progress_.acknowledged = bytes_;
+      progress_.waits = waits;
+      progress_.busy += before * kSample;
+      if (is_limited) progress_.limited += before * kSample;
+      if (loses_) ++progress_.resent;
+      trial_.sample(progress_, now_);
       if (trial_.used() != before) ++changes_;
     }
   }
@@ -37,12 +43,18 @@ class Line {
   }
   ConnectionTrial& trial() { return trial_; }
   int changes() const { return changes_; }
+  // Buffers limit fewer connections.
+  void limit_below(std::size_t connections) { limited_below_ = connections; }
+  void lose() { loses_ = true; }
 
  private:
   Rate rate_;
   ConnectionTrial trial_{milliseconds(10), kMost};
   TimePoint now_{std::chrono::seconds(1)};
   std::uint64_t bytes_ = 0;
+  LinkProgress progress_;
+  std::size_t limited_below_ = 0;
+  bool loses_ = false;
   int changes_ = 0;
 };
 
@@ -51,32 +63,26 @@ Line::Rate limited_to(std::size_t rate) {
   return [=](std::size_t used) { return std::min<std::uint64_t>(1000, rate * used); };
 }
 
-TEST(ConnectionTrial, one_is_used_where_two_carry_no_more) {
+TEST(ConnectionTrial, one_is_used_where_all_carry_no_more) {
   Line line(limited_to(1000));
   EXPECT_EQ(line.trial().used(), 1);
-  line.run_until(2);
+  line.run_until(kMost);
   line.run(kTrial);
   EXPECT_EQ(line.changes(), 2);
   EXPECT_EQ(line.trial().used(), 1);
 }
 
-TEST(ConnectionTrial, as_many_are_used_as_carry_more) {
+TEST(ConnectionTrial, all_are_used_where_they_carry_more) {
   Line line(limited_to(250));
-  line.run(std::chrono::seconds(12));
-  EXPECT_EQ(line.trial().used(), 4);
-}
-
-TEST(ConnectionTrial, all_are_used_if_each_carries_more) {
-  Line line(limited_to(10));
-  line.run(std::chrono::seconds(12));
+  line.run(kFirst);
   EXPECT_EQ(line.trial().used(), kMost);
 }
 
 TEST(ConnectionTrial, one_is_used_again_once_several_carry_no_more) {
   std::size_t rate = 250;
   Line line([&](std::size_t used) { return limited_to(rate)(used); });
-  line.run_until(4);
-  line.run(std::chrono::seconds(5));
+  line.run(kFirst);
+  ASSERT_EQ(line.trial().used(), kMost);
   rate = 1000;
   line.run(std::chrono::seconds(120));
   EXPECT_EQ(line.trial().used(), 1);
@@ -93,22 +99,38 @@ TEST(ConnectionTrial, a_line_that_became_faster_meanwhile_needs_no_more) {
   EXPECT_EQ(line.trial().used(), 1);
 }
 
-TEST(ConnectionTrial, more_are_given_up_early_where_they_carry_less) {
-  Line line([](std::size_t used) { return used == 1 ? 1000 : 800; });
-  line.run_until(2);
+TEST(ConnectionTrial, all_are_given_up_early_where_they_carry_less) {
+  Line line([](std::size_t used) { return used == 1 ? 1000 : 600; });
+  line.run_until(kMost);
   line.run(milliseconds(200) / ConnectionTrial::kEarly + kSample);
   EXPECT_EQ(line.trial().used(), 1);
   line.run(std::chrono::seconds(5));
   EXPECT_EQ(line.changes(), 2);
 }
 
-TEST(ConnectionTrial, fewer_are_given_up_early_where_they_carry_less) {
+TEST(ConnectionTrial, one_is_given_up_early_where_it_carries_less) {
   Line line(limited_to(250));
-  line.run(std::chrono::seconds(12));
-  ASSERT_EQ(line.trial().used(), 4);
-  line.run_until(2);
+  line.run(kFirst);
+  ASSERT_EQ(line.trial().used(), kMost);
+  line.run_until(1);
   line.run(milliseconds(200) / ConnectionTrial::kEarly + kSample);
+  EXPECT_EQ(line.trial().used(), kMost);
+}
+
+TEST(ConnectionTrial, as_many_are_used_as_buffers_do_not_limit) {
+  Line line(limited_to(250));
+  line.limit_below(4);
+  line.run(kMeasurement);
   EXPECT_EQ(line.trial().used(), 4);
+  EXPECT_EQ(line.changes(), 2);
+}
+
+TEST(ConnectionTrial, buffers_of_connections_that_lose_packets_say_nothing) {
+  Line line(limited_to(1000));
+  line.limit_below(4);
+  line.lose();
+  line.run(kMeasurement);
+  EXPECT_EQ(line.trial().used(), 1);
 }
 
 TEST(ConnectionTrial, trials_become_rarer) {
@@ -126,7 +148,7 @@ TEST(ConnectionTrial, a_line_that_keeps_no_data_waiting_is_not_tried) {
 
 TEST(ConnectionTrial, a_peer_with_one_connection_is_not_tried) {
   ConnectionTrial trial(milliseconds(10), 1);
-  for (int i = 1; i < 1000; ++i) trial.sample(1000 * i, true, TimePoint{} + i * kSample);
+  for (int i = 1; i < 1000; ++i) trial.sample({.acknowledged = 1000u * i, .waits = true}, TimePoint{} + i * kSample);
   EXPECT_EQ(trial.used(), 1);
 }
 

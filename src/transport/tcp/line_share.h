@@ -1,11 +1,11 @@
-// The credit of a rank's line: how much all distant peers together may have on its way to it, over all calls, messages
-// and streams. TCP's receive windows say it, so that no program has to answer in time.
+// The credit of a rank's line: how much the peers on other hosts together may have on their way to it, over all
+// calls, messages and streams. TCP's receive windows say it, so that no program has to answer in time.
 //
-// There is no limit until packets keep arriving out of order, which means that queues go on dropping some: at this host,
-// where several peers send at once, or at theirs, which as a rule send to many. TCP's congestion control alone does not
-// end that where many connections, with two packets each at least, meet in a short queue. From then on the limit is
-// what was on its way, less a part for each period with such packets, and more again without. Connections that carry
-// data share it equally.
+// There is no limit until packets keep arriving out of order, which means that queues go on dropping some: at this
+// host, where several peers send at once, or at theirs, which as a rule send to many. TCP's congestion control alone
+// does not end that where many connections, with two packets each at least, meet in a short queue. From then on the
+// limit is what was on its way, less a part for each period with such packets, and more again without. Connections that
+// carry data share it equally.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ class LineShare {
   static constexpr double kSlowlyMore = 0.004;
   static constexpr double kTwiceAsFast = 8;
   static constexpr double kNone = 4;  // times what was on its way at first: no limit any more
-  // Of a connection, in bytes: two packets, so that one acknowledgement brings the next.
-  static constexpr double kLeastWindow = 3 * 1024;
+  // Of a connection, in bytes: four packets, so that the others tell when one is dropped.
+  static constexpr double kLeastWindow = 6 * 1024;
 
   explicit LineShare(std::size_t connections) : connections_(connections) {}
 

@@ -70,7 +70,7 @@ TEST(LineShare, one_that_goes_on_has_what_was_on_its_way_shared_by_all) {
   }
 }
 
-TEST(LineShare, the_limit_falls_to_two_packets_a_connection) {
+TEST(LineShare, the_limit_falls_to_four_packets_a_connection) {
   Receiver receiver;
   receiver.run(std::chrono::seconds(20), 20);
   EXPECT_EQ(receiver.share().window(3), LineShare::kLeastWindow);

@@ -10,8 +10,7 @@
 #include "base/log.h"
 #include "os/net/socket.h"
 #include "transport/tcp/connection_table.h"
-#include "transport/tcp/connection_trial.h"
-#include "transport/tcp/line_share.h"
+#include "transport/tcp/remote_lines.h"
 
 namespace qccl {
 namespace tcp {
@@ -258,10 +257,11 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override { TcpEndpoint::close(); }
 
   Status open(tcp::SocketsByRank sockets) {
+    std::vector<WorldRank> remote;
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
       if (sockets[rank].empty()) continue;
       const bool is_far = !is_local(WorldRank(rank)) && is_distant(sockets[rank].front().socket());
-      if (is_far) distant_.push_back(WorldRank(rank));
+      if (!is_local(WorldRank(rank))) remote.push_back(WorldRank(rank));
       const std::string control = congestion_control(is_local(WorldRank(rank)), is_far);
       for (const secure::Stream& stream : sockets[rank]) {
         QCCL_TRY(os::set_no_delay(stream.socket()));
@@ -269,11 +269,9 @@ class TcpEndpoint final : public Endpoint {
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
-    for (const WorldRank peer : distant_) {
-      for (const auto& each : connections_.at(peer).connections()) far_connections_.push_back(each.get());
-    }
-    line_share_.emplace(far_connections_.size());
-    if (!distant_.empty() && !options_.uses_all_connections) try_connections();
+    std::vector<tcp::Link*> links;
+    for (const WorldRank peer : remote) links.push_back(&connections_.at(peer));
+    lines_.emplace(links, !options_.uses_all_connections, watches_losses_);
     receiver_.prepare();
     return {};
   }
@@ -317,32 +315,13 @@ class TcpEndpoint final : public Endpoint {
     return is_known ? os::shortest_round_trip(link->connections().front()->socket()) : Nanoseconds{};
   }
   Acknowledged acknowledged(WorldRank peer) const override {
-    Acknowledged all;
     const tcp::Link* const link = connections_.find(peer);
-    if (link == nullptr) return all;
-    all.loses = loses_;
-    for (const auto& each : link->connections()) {
-      if (!each->is_open()) continue;
-      const os::Acknowledged one = os::acknowledged(each->socket());
-      all.bytes += one.bytes;
-      all.received += one.received;
-      all.waits |= one.waits || each->has_unsent();
-    }
+    if (link == nullptr) return {};
+    Acknowledged all = tcp::RemoteLines::acknowledged(*link);
+    all.loses = lines_->lose_packets();
     return all;
   }
-  void adapt(TimePoint now) override {
-    sample_connections();
-    share_line(now);
-    if (!trial_) return;
-    Acknowledged all;
-    for (const WorldRank peer : distant_) {
-      const Acknowledged one = acknowledged(peer);
-      all.bytes += one.bytes;
-      all.waits |= one.waits;
-    }
-    trial_->sample(all.bytes, all.waits, now);
-    use_connections();
-  }
+  void adapt(TimePoint now) override { lines_->adapt(now); }
   bool is_local(WorldRank peer) const override {
     return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];
   }
@@ -356,50 +335,6 @@ class TcpEndpoint final : public Endpoint {
   void close() override { connections_.close_all(close_patience_); }
 
  private:
-  void sample_connections() {
-    bool is_lossy = false;
-    for (std::size_t i = 0; i < far_connections_.size(); ++i) {
-      tcp::Connection& each = *far_connections_[i];
-      if (!each.is_open()) continue;
-      const os::TcpSample sample = os::tcp_sample(each.socket());
-      is_lossy |= each.is_lossy(sample);
-      line_share_->sample(i, sample);
-    }
-    if (watches_losses_ && !loses_ && is_lossy) use_bbr();
-  }
-  // Packets that a line loses by itself say nothing of queues.
-  void share_line(TimePoint now) {
-    const bool had_limit = line_share_->limits();
-    line_share_->step(now);
-    if (loses_) line_share_->lift();
-    if (!had_limit && !line_share_->limits()) return;
-    for (std::size_t i = 0; i < far_connections_.size(); ++i) {
-      if (far_connections_[i]->is_open()) os::limit_window(far_connections_[i]->socket(), line_share_->window(i));
-    }
-  }
-  void try_connections() {
-    Nanoseconds longest{};
-    std::size_t most = 1;
-    for (const WorldRank peer : distant_) {
-      longest = std::max(longest, round_trip(peer));
-      most = std::max(most, connections_.at(peer).connections().size());
-    }
-    trial_.emplace(longest, most);
-    use_connections();
-  }
-  void use_connections() {
-    for (const WorldRank peer : distant_) connections_.at(peer).use(trial_->used());
-  }
-  // A line that loses packets for one peer does so for others: it may be this host's.
-  void use_bbr() {
-    loses_ = true;
-    if (trial_) {
-      trial_->use_all();
-      use_connections();
-    }
-    for (const WorldRank peer : distant_) connections_.at(peer).use_bbr();
-  }
-
   // What fits a peer's connections; empty: the system's. A choice that the system refuses changes nothing.
   std::string congestion_control(bool is_on_this_host, bool is_far) const {
     if (is_on_this_host) return "reno";  // in every kernel, permitted to every user
@@ -409,16 +344,12 @@ class TcpEndpoint final : public Endpoint {
 
   const TcpOptions options_;
   const bool watches_losses_ = options_.distant_congestion_control == "auto";
-  std::vector<WorldRank> distant_;
-  bool loses_ = false;
-  std::vector<tcp::Connection*> far_connections_;  // to distant peers
-  std::optional<tcp::LineShare> line_share_;
-  std::optional<tcp::ConnectionTrial> trial_;  // none: all connections are used
   Nanoseconds close_patience_ = kClosePatience;
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;
   tcp::TcpSender sender_;
   tcp::TcpReceiver receiver_;
+  std::optional<tcp::RemoteLines> lines_;  // since open()
 };
 
 }  // namespace

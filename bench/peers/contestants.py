@@ -13,7 +13,7 @@ from bench.networks import ROOT, SHARED_MEMORY, Network
 
 BUILD = ROOT / "build" / "bench"
 SHARED = "shared"  # qccl:shared: uncompressed, in buffers from Communicator::allocate()
-PORT = "29500"  # the hosts of a shaped network are new: all their ports are free
+PORT = 29500  # the hosts of a shaped network are new: all their ports are free
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ def bound(net: Network, program: list[str]) -> list[str]:
     return ["sh", "-c", f'case {local} in {cases} esac; exec taskset -c "$core" "$@"', "sh", *program]
 
 
-def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) -> Launch:
+def launch_ranks(net: Network, program: list[str], environment: dict[str, str], port: int = PORT) -> Launch:
     """Ranks that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
     program = bound(net, program)
     if not net.shaped:
         return Launch([[str(ROOT / "build/qccl"), "run", "-n", str(net.ranks), "--", *program]], [environment])
     job = {"WORLD_SIZE": str(net.ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1",
-           "MASTER_ADDR": net.address(1), "MASTER_PORT": PORT}
+           "MASTER_ADDR": net.address(1), "MASTER_PORT": str(port)}
     ranks = range(net.ranks)
     return Launch([net.on_host(rank + 1, program) for rank in ranks],
                   [environment | job | {"RANK": str(rank)} for rank in ranks])

@@ -107,12 +107,15 @@ class Line:
         assert [rank.returncode for rank in ranks] == [0] * self.hosts, outputs
         return outputs[0]
 
-    def all_reduce(self, options: str, each: int = 1, settings: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-        """What `qccl perf all_reduce` with so many ranks on each host prints, and its log."""
+    def link(self, host: int, state: str) -> None:
+        subprocess.run([WAN, "link", self.name, str(host), state], check=True, timeout=DEADLINE)
+
+    def start_all_reduce(self, options: str, each: int = 1, settings: tuple[str, ...] = ()) -> list[subprocess.Popen]:
+        """`qccl perf all_reduce` with so many ranks on each host."""
         perf = [str(ROOT / "build" / "qccl"), "perf", "all_reduce", *options.split()]
         world = each * self.hosts
         job = [f"WORLD_SIZE={world}", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", "QCCL_LOG=info", *settings]
-        ranks = [
+        return [
             subprocess.Popen(
                 [WAN, "exec", self.name, str(rank // each + 1), "env", f"RANK={rank}", *job, *perf],
                 stdout=subprocess.PIPE,
@@ -121,6 +124,10 @@ class Line:
             )
             for rank in range(world)
         ]
+
+    def all_reduce(self, options: str, each: int = 1, settings: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+        """What each of those ranks prints, and its log."""
+        ranks = self.start_all_reduce(options, each, settings)
         results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
         for rank, (out, log) in zip(ranks, results, strict=True):
             assert rank.returncode == 0, out + log
@@ -278,14 +285,47 @@ def test_a_rank_that_leaves_while_the_line_is_out_loses_nothing():
         ]
         for rank in ranks:
             assert rank.stdout.readline() == "ready\n", rank.communicate(timeout=DEADLINE)
-        subprocess.run([WAN, "link", line.name, "1", "down"], check=True, timeout=DEADLINE)
+        line.link(1, "down")
         for rank in ranks:
             print("go", file=rank.stdin, flush=True)
         time.sleep(6)  # how long the line is out
-        subprocess.run([WAN, "link", line.name, "1", "up"], check=True, timeout=DEADLINE)
+        line.link(1, "up")
         results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
     for rank, (out, log) in zip(ranks, results, strict=True):
         assert rank.returncode == 0 and out == "got all\n", (out, log)
+
+
+def test_sums_go_on_after_the_line_of_a_host_was_out():
+    with Line("--rate", "50mbit", "--delay", "10ms", hosts=3) as line:
+        ranks = line.start_all_reduce("-b 512K -e 2M -f 4 -n 4 -w 0 -c 1")
+        while not re.match(r" +524288 ", ranks[0].stdout.readline()):
+            assert ranks[0].poll() is None
+        line.link(2, "down")
+        time.sleep(10)  # how long the line is out
+        line.link(2, "up")
+        results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], results
+    assert re.search(r"^ +2097152 ", results[0][0], re.M) and "# Out of bounds values : 0 OK" in results[0][0]
+
+
+SHARES = r"owners' shares of \[([\d ]+)\] %"
+
+
+def test_a_host_whose_line_is_slow_owns_less_of_a_sum():
+    with Line("--rate", "100mbit", "--delay", "10ms", "--host", "3", "--rate", "50mbit", hosts=4) as line:
+        results = line.all_reduce("-b 2M -e 2M -n 12 -w 0 -c 1")
+    shares = [re.findall(SHARES, log) for _, log in results]
+    assert shares[0] and shares[0] == shares[1] == shares[2] == shares[3], results
+    last = [int(share) for share in shares[0][-1].split()]
+    assert last[2] < 50 and min(last[0], last[1], last[3]) > 100, shares
+    assert "# Out of bounds values : 0 OK" in results[0][0]
+
+
+def test_hosts_with_equal_lines_have_equal_shares():
+    with Line("--rate", "100mbit", "--delay", "10ms", hosts=4) as line:
+        results = line.all_reduce("-b 2M -e 2M -n 12 -w 0 -c 1")
+    assert re.search(r"a line carries", results[0][1]), results[0]
+    assert not any(re.search(SHARES, log) for _, log in results), results
 
 
 def test_wrong_options_are_an_error_and_leave_nothing_behind():

@@ -29,10 +29,14 @@ Packets::Stream& Packets::stream_of(const Flight& frame) {
   auto& stream = streams_[slot((frame.from * world_ + frame.to) * options_.connections + connection)];
   if (stream != nullptr) return *stream;
   const Nanoseconds latency = latency_between(options_, frame.from, frame.to);
+  const Route there = pipes_.route(frame.from, frame.to, connection);
+  const Route back = pipes_.route(frame.to, frame.from, connection);
+  const Nanoseconds handshake =
+      2 * latency + pipes_.idle_time(there, kHeaderBytes) + pipes_.idle_time(back, kHeaderBytes);
   stream = std::make_unique<Stream>(
-      Stream{.tcp = {make_congestion(options_.congestion, 2 * latency, random_()), 2 * latency, options_.packet_bytes},
-             .there = pipes_.route(frame.from, frame.to, connection),
-             .back = pipes_.route(frame.to, frame.from, connection),
+      Stream{.tcp = {make_congestion(options_.congestion, handshake, random_()), handshake, options_.packet_bytes},
+             .there = there,
+             .back = back,
              .latency = latency});
   return *stream;
 }

@@ -1,6 +1,6 @@
 // The goals on lines whose queues hold half of what a line holds in a round trip: an all_reduce, by the algorithm that
-// the library chooses, takes at most 1.15 times what the lines' rates allow. Where it does not yet, the tables have what
-// it takes and 5 %: an entry may become smaller, never larger.
+// the library chooses, takes at most 1.15 times what the lines' rates allow. Where it does not yet, the tables have
+// what it takes and 5 %: an entry may become smaller, never larger.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -14,8 +14,8 @@ constexpr Nanoseconds kRoundTrip = milliseconds(20);
 constexpr double kRate = 12.5e6;  // bytes a second
 constexpr double kBandwidthDelay = kRate * 0.02;
 
-// Rounds of 10 acknowledgements a window, over a line of that rate: they come as fast as it carries the window, and what
-// is beyond the bandwidth-delay product waits.
+// Rounds of 10 acknowledgements a window, over a line of that rate: they come as fast as it carries the window, and
+// what is beyond the bandwidth-delay product waits.
 class Rounds {
  public:
   explicit Rounds(Congestion& congestion) : congestion_(congestion) {}

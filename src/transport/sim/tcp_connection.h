@@ -2,10 +2,11 @@
 //
 // The sender keeps what it may not send yet. A packet is whole segments, as many as the rate sends in a millisecond and
 // at most half a window, and keeps its size when it is sent again. Windows count segments, of which the last may be
-// short. One that is not full for a timeout shrinks to what was used, and more after a time without data. Every packet that arrives is acknowledged, and nothing overtakes: a packet
-// sent before one that is acknowledged is lost (RFC 8985 without its margin). If nothing is acknowledged for two round
-// trips, the last packet is sent again, or a new one (its probe for a lost tail); 200 ms later where a segment is alone
-// on its way. If nothing is for a round trip and 200 ms, all packets are sent again; each time after twice as long.
+// short. One that is not full for a timeout shrinks to what was used, and more after a time without data. Every packet
+// that arrives is acknowledged, and nothing overtakes: a packet sent before one that is acknowledged is lost (RFC 8985
+// without its margin). If nothing is acknowledged for two round trips, the last packet is sent again, or a new one (its
+// probe for a lost tail); 200 ms later where a segment is alone on its way. If nothing is for a round trip and 200 ms,
+// all packets are sent again; each time after twice as long.
 #pragma once
 
 #include <cstddef>

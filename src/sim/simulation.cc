@@ -138,6 +138,7 @@ class Simulation {
     for (const Rank& rank : ranks_) {
       if (rank.work->failure()) return Failure(rank.work->failure()->kind, rank.work->failure()->message);
     }
+    warm_up_times_.push_back(std::ranges::max(ranks_, {}, &Rank::ended).ended - start_);
     return {};
   }
 
@@ -213,6 +214,7 @@ class Simulation {
 
   SimulationResult outcome() {
     SimulationResult outcome;
+    outcome.warm_up_times = warm_up_times_;
     outcome.wire_bytes = flights().wire_bytes() - wire_bytes_before_;
     outcome.frames = flights().frames() - frames_before_;
     outcome.packets = flights().packets().since(packets_before_);
@@ -234,6 +236,7 @@ class Simulation {
   const SimulationOptions& options_;
   SimulatedJob world_;
   std::vector<Rank> ranks_;
+  std::vector<Nanoseconds> warm_up_times_;
   int running_ = 0;  // ranks still alive whose call has not ended
   // Of the call that is timed: when it began, and what was before.
   TimePoint start_{};

@@ -39,8 +39,9 @@ struct SimulationOptions {
 
 // The result of a simulation.
 struct SimulationResult {
-  Nanoseconds time{0};    // until the last living rank had ended it
-  DelayBreakdown delays;  // of that rank's last frame; its parts add up to the time
+  Nanoseconds time{0};                       // until the last living rank had ended it
+  DelayBreakdown delays;                     // of that rank's last frame; its parts add up to the time
+  std::vector<Nanoseconds> warm_up_times{};  // of the calls before
   std::uint64_t wire_bytes = 0;
   std::uint64_t frames = 0;
   PacketCounts packets{};        // none where no queue drops

@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "plan/cost/cost.h"
 #include "sim/simulation.h"
 
 namespace qccl::sim {
@@ -34,8 +35,9 @@ SimulationOptions options_of(const Case& each) {
   options.links.slots = SIZE_MAX / 2;
   options.links.up_queue_bytes = options.links.down_queue_bytes = each.queue_bytes;
   options.links.congestion = each.congestion;
-  options.window_bytes = kMiB;
-  options.warm_up_calls = 3;
+  options.window_bytes =
+      plan::window_of(each.rate, 2 * std::chrono::duration<double>(each.latency).count(), plan::kMostWindowBytes);
+  options.warm_up_calls = 12;
   return options;
 }
 
@@ -60,16 +62,16 @@ TEST(Queues, sums_take_so_many_times_what_the_lines_allow) {
   constexpr auto kCubic = CongestionControl::cubic, kBbr = CongestionControl::bbr;
   constexpr auto kRing = Algorithm::ring, kSra = Algorithm::sra;
   const Case cases[] = {
-      {2, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kCubic, 1.5},
-      {2, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kBbr, 1.1},
-      {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kBbr, 1.23},
-      {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kSra, kCubic, 1.85},
-      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kCubic, 1.42},
-      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kBbr, 1.12},
-      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kSra, kCubic, 1.35},
-      {4, 50 * kMbit, milliseconds(40), 4 * kMiB, 250'000, kRing, kBbr, 1.32},
-      {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kRing, kBbr, 1.13},
-      {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kSra, kCubic, 1.48},
+      {2, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kCubic, 1.03},
+      {2, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kBbr, 1.03},
+      {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kRing, kBbr, 1.07},
+      {8, 200 * kMbit, milliseconds(10), 4 * kMiB, 500'000, kSra, kCubic, 1.11},
+      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kCubic, 1.73},
+      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kRing, kBbr, 1.11},
+      {8, 200 * kMbit, milliseconds(10), 16 * kMiB, 500'000, kSra, kCubic, 1.19},
+      {4, 50 * kMbit, milliseconds(40), 4 * kMiB, 250'000, kRing, kBbr, 1.28},
+      {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kRing, kBbr, 1.17},
+      {8, 100 * kMbit, milliseconds(1), 4 * kMiB, 64 * 1024, kSra, kCubic, 1.3},
   };
   for (const Case& each : cases) {
     const SimulationResult result = run(each, options_of(each));

@@ -240,7 +240,9 @@ Nanoseconds travel(const plan::LinkCost& link) { return travel(link, link.latenc
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
-  const double rate = layout.line_rate * layout.links.wire_efficiency;
+  // Frames pass at what headers leave of a rate, packets with their headers.
+  const double efficiency = options.has_packets() ? 1 : layout.links.wire_efficiency;
+  const double rate = layout.line_rate * efficiency;
   sim::SimulationOptions simulation;
   simulation.ranks = layout.world;
   simulation.seed = options.seed;
@@ -265,7 +267,7 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   links.wire_work = frame_work(simulation.processors.wire);
   links.local_work = frame_work(simulation.processors.local);
   links.connections = options.connections;
-  links.flow_bytes_per_second = options.flow_rate * layout.links.wire_efficiency;
+  links.flow_bytes_per_second = options.flow_rate * efficiency;
   links.buffer_bytes = options.buffer;
   links.up_queue_bytes = options.up_queue;
   links.down_queue_bytes = options.down_queue;
@@ -278,7 +280,7 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   if (racks > 1) {
     const double uplink_rate = layout.has_site_rate() ? layout.links.site_rate : options.rack_rate;
     links.hosts_per_rack = (layout.host_count() + racks - 1) / racks;
-    links.rack_bytes_per_second = uplink_rate * layout.links.wire_efficiency;
+    links.rack_bytes_per_second = uplink_rate * efficiency;
   }
   for (const auto& [host, factor] : layout.slow_hosts) links.slow_hosts.emplace_back(host, rate / factor);
   for (const auto& [rank, factor] : options.stragglers) links.slow_ranks.emplace_back(rank, rate / factor);

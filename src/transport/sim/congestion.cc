@@ -11,7 +11,11 @@ namespace {
 constexpr double kBeta = 0.7;
 constexpr double kCurve = 0.4;  // segments per cubic second
 constexpr double kRenoGrowth = 3 * (1 - kBeta) / (1 + kBeta);
+// Linux: of a window, the least growth in a round trip before the first loss, and the most.
+constexpr double kFirstGrowth = 0.05, kMostGrowth = 0.5;
+constexpr double kFirstWindow = 10 * kSegmentBytes;
 // Linux's HyStart.
+constexpr Nanoseconds kTrainGap = std::chrono::milliseconds(2);
 constexpr double kHystartWindow = 16 * kSegmentBytes;
 constexpr int kHystartSamples = 8;
 // What Linux takes for the rate of a window, by which it cuts packets.
@@ -36,27 +40,41 @@ void Cubic::on_acknowledgement(const Acknowledgement& news) {
   note_round_trip(news);
   if (news.is_recovering) return reduce(news);
   if (is_slow_start()) {
-    const bool is_used = news.fills_window || 2 * (news.in_flight + news.bytes) > window_;
-    if (is_used) window_ = std::min(window_ + news.bytes, std::max(threshold_, window_));
+    if (is_used(news.fills_window, news.most_in_flight))
+      window_ = std::min(window_ + news.bytes, std::max(threshold_, window_));
   } else if (news.fills_window) {
     grow(news);
   }
 }
 
-// Leaves slow start when the round trip shows a queue.
+// Leaves slow start when the line is full.
 void Cubic::note_round_trip(const Acknowledgement& news) {
   round_trip_ = news.round_trip;
   least_round_trip_ = std::min(least_round_trip_, news.round_trip);
   if (news.begins_round) {
     least_of_round_ = Nanoseconds::max();
     samples_of_round_ = 0;
+    round_began_ = last_of_train_ = news.now;
   }
-  if (samples_of_round_ >= kHystartSamples) return;
+  if (has_left_ || !is_slow_start() || window_ < kHystartWindow || !shows_queue(news)) return;
+  has_left_ = true;
+  threshold_ = window_;
+}
+
+// The acknowledgements of a window take half of a round trip without a gap, or all come late.
+bool Cubic::shows_queue(const Acknowledgement& news) {
+  if (news.now - last_of_train_ <= kTrainGap) {
+    last_of_train_ = news.now;
+    if (news.now - round_began_ > least_round_trip_ / 2) return true;
+  }
   least_of_round_ = std::min(least_of_round_, news.round_trip);
-  if (++samples_of_round_ < kHystartSamples || !is_slow_start() || window_ < kHystartWindow) return;
+  if (samples_of_round_ < kHystartSamples) {
+    ++samples_of_round_;
+    return false;
+  }
   const auto margin =
       std::clamp<Nanoseconds>(least_round_trip_ / 8, std::chrono::milliseconds(4), std::chrono::milliseconds(16));
-  if (least_of_round_ >= least_round_trip_ + margin) threshold_ = window_;
+  return least_of_round_ > least_round_trip_ + margin;
 }
 
 // Sends less than is delivered, so that a round trip later the threshold is on its way.
@@ -64,7 +82,7 @@ void Cubic::reduce(const Acknowledgement& news) {
   delivered_ += news.bytes;
   double more = 0;
   if (news.in_flight > threshold_) {
-    more = delivered_ * threshold_ / window_at_loss_ - sent_;
+    more = std::ceil(delivered_ * threshold_ / window_at_loss_ / kSegmentBytes) * kSegmentBytes - sent_;
   } else {
     more = std::min(threshold_ - news.in_flight, std::max(delivered_ - sent_, news.bytes) + kSegmentBytes);
   }
@@ -82,7 +100,7 @@ void Cubic::grow(const Acknowledgement& news) {
   const double time = in_seconds(news.now - epoch_ + least_round_trip_) - origin_after_;
   reno_window_ += kRenoGrowth * kSegmentBytes * news.bytes / window_;
   const double target = std::max(reno_window_, origin_ + kCurve * time * time * time * kSegmentBytes);
-  window_ += std::clamp(target / window_ - 1, 0.0, 0.5) * news.bytes;
+  window_ += std::clamp(target / window_ - 1, last_most_ == 0 ? kFirstGrowth : 0, kMostGrowth) * news.bytes;
 }
 
 void Cubic::lower_threshold() {
@@ -105,7 +123,34 @@ void Cubic::on_recovered() {
 void Cubic::on_timeout() {
   is_reducing_ = false;
   lower_threshold();
+  last_most_ = 0;
+  has_left_ = false;
   window_ = kSegmentBytes;
+}
+
+// Linux: tcp_cwnd_restart(), and cubictcp_cwnd_event(), by which the curve leaves out the time without data.
+void Cubic::on_start(TimePoint now, Nanoseconds idle, Nanoseconds timeout) {
+  if (has_epoch_) epoch_ += idle;
+  if (idle <= timeout) return;
+  threshold_ = std::max(threshold_, 0.75 * window_);
+  const double least = std::min(kFirstWindow, window_);
+  for (Nanoseconds left = idle - timeout; left.count() > 0 && window_ > least; left -= timeout) window_ /= 2;
+  window_ = std::max(window_, least);
+  last_used_ = now;
+  most_since_ = 0;
+}
+
+// For a timeout the window was not used: it falls half of the way to what was (Linux: tcp_cwnd_application_limited()).
+void Cubic::on_use(const Use& use) {
+  const bool is_in_use = is_used(use.fills_window, use.most_in_flight);
+  most_since_ = is_in_use ? 0 : std::max(most_since_, use.in_flight);
+  if (!is_in_use && use.now < last_used_ + use.timeout) return;
+  last_used_ = use.now;
+  if (is_in_use) return;
+  const double used = std::max(std::exchange(most_since_, 0), kFirstWindow);
+  if (used >= window_ || use.has_losses) return;
+  threshold_ = std::max(threshold_, 0.75 * window_);
+  window_ = (window_ + used) / 2;
 }
 
 // ---- BBR

@@ -20,17 +20,28 @@ inline double in_seconds(Nanoseconds time) { return std::chrono::duration<double
 
 inline constexpr double kSegmentBytes = 1448;  // of payload in an Ethernet frame
 
-// What the acknowledgement of a packet tells. Bytes are of payload.
+// What the acknowledgement of a packet tells. Bytes are those of whole segments: Linux counts segments.
 struct Acknowledgement {
   TimePoint now{};
   double bytes = 0;  // acknowledged
   Nanoseconds round_trip{0};
   double rate = 0;             // bytes a second that were delivered while the packet was on its way
   double in_flight = 0;        // bytes that are still on their way
+  double most_in_flight = 0;   // the most in this window
   bool begins_round = false;   // the packet was sent after the end of the round before
   bool is_limited = false;     // the sender had less to send than it might, so that `rate` may be too low
-  bool fills_window = false;   // the sender had more to send than it might
+  bool fills_window = false;   // in this window, the sender had more to send than it might
   bool is_recovering = false;  // from losses that a later packet showed
+};
+
+// What a sender does with its window.
+struct Use {
+  TimePoint now{};
+  double in_flight = 0;
+  double most_in_flight = 0;  // of this window, which it filled or not
+  bool fills_window = false;
+  bool has_losses = false;  // it recovers from them
+  Nanoseconds timeout{0};   // the connection's
 };
 
 class Congestion {
@@ -52,6 +63,10 @@ class Congestion {
   virtual void on_recovered() = 0;
   // Nothing was acknowledged for so long that all is taken for lost.
   virtual void on_timeout() = 0;
+  // Nothing was on its way since the last packet left, `idle` ago. `timeout`: the connection's.
+  virtual void on_start(TimePoint /*now*/, Nanoseconds /*idle*/, Nanoseconds /*timeout*/) {}
+  // All has been sent that may be.
+  virtual void on_use(const Use& /*use*/) {}
 
  protected:
   double window_ = 10 * kSegmentBytes;  // RFC 6928
@@ -68,16 +83,22 @@ class Cubic final : public Congestion {
   void on_loss(double in_flight) override;
   void on_recovered() override;
   void on_timeout() override;
+  void on_start(TimePoint now, Nanoseconds idle, Nanoseconds timeout) override;
+  void on_use(const Use& use) override;
 
  private:
   bool is_slow_start() const { return window_ < threshold_; }
   void note_round_trip(const Acknowledgement& news);
+  bool shows_queue(const Acknowledgement& news);
+  bool is_used(bool fills_window, double most_in_flight) const {
+    return fills_window || (is_slow_start() && 2 * most_in_flight > window_);
+  }
   void reduce(const Acknowledgement& news);
   void grow(const Acknowledgement& news);
   void lower_threshold();
 
   double threshold_ = std::numeric_limits<double>::infinity();
-  double last_most_ = 0;  // the window at the last loss
+  double last_most_ = 0;  // the window at the last loss; 0: none since the start or a timeout
   // Since growth along the curve began.
   bool has_epoch_ = false;
   TimePoint epoch_{};
@@ -94,6 +115,12 @@ class Cubic final : public Congestion {
   Nanoseconds round_trip_;  // of the last packet
   Nanoseconds least_of_round_{Nanoseconds::max()};
   int samples_of_round_ = 0;
+  TimePoint round_began_{};
+  TimePoint last_of_train_{};  // acknowledgement that came close behind the one before
+  bool has_left_ = false;      // slow start, since a round trip showed a queue
+
+  TimePoint last_used_{};
+  double most_since_ = 0;  // on their way since then
 };
 
 class Bbr final : public Congestion {

@@ -18,7 +18,7 @@ struct FrameWork {
   double bytes_per_second = 0;
 };
 
-// Rates are bytes per second; 0 is infinitely fast.
+// Rates are bytes per second; 0 is infinitely fast. Where TCP carries frames (has_packets()), its headers count too.
 struct NetworkOptions {
   double bytes_per_second = 0;  // out of a host
   Nanoseconds latency{0};

@@ -6,7 +6,12 @@
 namespace qccl::sim {
 namespace {
 
-constexpr std::size_t kAcknowledgementBytes = 66;  // Ethernet's, IP's and TCP's headers
+constexpr std::size_t kHeaderBytes = 66;  // Ethernet's, IP's and TCP's, of each segment
+
+std::size_t wire_bytes(std::size_t bytes) {
+  constexpr auto kSegment = static_cast<std::size_t>(kSegmentBytes);
+  return bytes + (bytes + kSegment - 1) / kSegment * kHeaderBytes;
+}
 
 std::size_t slot(int number) { return static_cast<std::size_t>(number); }
 
@@ -24,10 +29,14 @@ Packets::Stream& Packets::stream_of(const Flight& frame) {
   auto& stream = streams_[slot((frame.from * world_ + frame.to) * options_.connections + connection)];
   if (stream != nullptr) return *stream;
   const Nanoseconds latency = latency_between(options_, frame.from, frame.to);
+  const Route there = pipes_.route(frame.from, frame.to, connection);
+  const Route back = pipes_.route(frame.to, frame.from, connection);
+  const Nanoseconds handshake =
+      2 * latency + pipes_.idle_time(there, kHeaderBytes) + pipes_.idle_time(back, kHeaderBytes);
   stream = std::make_unique<Stream>(
-      Stream{.tcp = {make_congestion(options_.congestion, 2 * latency, random_()), 2 * latency, options_.packet_bytes},
-             .there = pipes_.route(frame.from, frame.to, connection),
-             .back = pipes_.route(frame.to, frame.from, connection),
+      Stream{.tcp = {make_congestion(options_.congestion, handshake, random_()), handshake, options_.packet_bytes},
+             .there = there,
+             .back = back,
              .latency = latency});
   return *stream;
 }
@@ -74,7 +83,7 @@ void Packets::hop(Event event) {
   const Route& route = is_packet ? event.stream->there : event.stream->back;
   const bool is_at_source = event.pipes_left > route.after_latency;
   const int pipe = route.pipes[--event.pipes_left];
-  const std::size_t bytes = is_packet ? event.packet.bytes : kAcknowledgementBytes;
+  const std::size_t bytes = is_packet ? wire_bytes(event.packet.bytes) : kHeaderBytes;
   if (is_packet && !pipes_.has_room(pipe, bytes, event.time)) {
     ++(is_at_source ? counts_.dropped_up : counts_.dropped_down);
     return;

@@ -14,7 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kLineRate = 12.5e6;                // 100 Mbit/s
+constexpr double kLineRate = 12.5e6;  // 100 Mbit/s
+constexpr double kPayloadRate = kLineRate * 1448 / 1514;
 constexpr Nanoseconds kLatency = milliseconds(10);  // one way
 constexpr std::uint64_t kProduct = 250'000;         // of the rate and the round trip, in bytes
 constexpr std::size_t kFrame = 64 * 1024;
@@ -58,7 +59,7 @@ TEST(Packets, one_connection_fills_a_line_whose_queue_holds_a_bandwidth_delay_pr
     Network network(2, 1, line(congestion, kProduct));
     send_frames(network, 0, 1, 800);
     EXPECT_EQ(receive_all(network, 1)[0], 800 * kFrame);
-    const double least = 800 * kFrame / kLineRate + 0.01;
+    const double least = 800 * kFrame / kPayloadRate + 0.01;
     EXPECT_GT(elapsed(network), least);
     EXPECT_LT(elapsed(network), 1.06 * least);
     EXPECT_EQ(network.flights().packets().timeouts, 0u);
@@ -73,7 +74,7 @@ TEST(Packets, a_queue_much_too_small_drops_and_leaves_cubic_part_of_the_line_and
     EXPECT_EQ(receive_all(network, 1)[0], 800 * kFrame);
     EXPECT_GT(network.flights().packets().dropped_up, 5u);
     EXPECT_GE(network.flights().packets().sent_again, network.flights().packets().dropped_up);
-    times[static_cast<int>(congestion)] = elapsed(network) / (800 * kFrame / kLineRate);
+    times[static_cast<int>(congestion)] = elapsed(network) / (800 * kFrame / kPayloadRate);
   }
   EXPECT_GT(times[0], 1.1);
   EXPECT_LT(times[0], 3);
@@ -86,7 +87,7 @@ TEST(Packets, two_connections_share_a_line) {
     send_frames(network, 0, 2, 2000);
     send_frames(network, 1, 2, 2000);
     const auto bytes = receive_all(network, 2, TimePoint{} + std::chrono::seconds(8));
-    const double all = 8 * kLineRate;
+    const double all = 8 * kPayloadRate;
     for (const int sender : {0, 1}) {
       EXPECT_GT(static_cast<double>(bytes[static_cast<std::size_t>(sender)]) / all, 0.3) << sender;
     }

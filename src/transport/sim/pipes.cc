@@ -88,6 +88,14 @@ Pipes::Passage Pipes::pass(int pipe, std::size_t bytes, TimePoint now) {
   return {begin, next.free};
 }
 
+Nanoseconds Pipes::idle_time(const Route& route, std::size_t bytes) const {
+  Nanoseconds time{0};
+  for (std::size_t i = 0; i < route.count; ++i) {
+    time += transmission_time(static_cast<double>(bytes), pipes_[index(route.pipes[i])].bytes_per_second);
+  }
+  return time;
+}
+
 bool Pipes::has_room(int pipe, std::size_t bytes, TimePoint now) const {
   const Pipe& next = pipes_[index(pipe)];
   if (next.queue_bytes == 0 || next.free <= now) return true;

@@ -38,6 +38,8 @@ class Pipes {
   };
   // The first byte of a frame reaches the pipe at `now`.
   Passage pass(int pipe, std::size_t bytes, TimePoint now);
+  // How long the bytes take through all pipes of the route while nothing else passes, without its latency.
+  Nanoseconds idle_time(const Route& route, std::size_t bytes) const;
   // False if the queue before the pipe would drop the bytes. An idle pipe takes a packet of any size.
   bool has_room(int pipe, std::size_t bytes, TimePoint now) const;
 

@@ -1,6 +1,7 @@
 #include "transport/sim/tcp_connection.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace qccl::sim {
@@ -9,13 +10,16 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kSegment = static_cast<std::size_t>(kSegmentBytes);
-// Of a packet, and at which rate it takes the packet's size (Linux: tcp_min_tso_segs, tcp_tso_autosize()).
-constexpr double kLeastSegments = 2, kMostSegments = 1e6;
+// Of a packet: its least size, the rate that it takes, and the shortest round trip by which near packets are larger
+// (Linux: tcp_min_tso_segs, tcp_tso_autosize(), tcp_tso_rtt_log).
+constexpr std::size_t kLeastSegments = 2;
 constexpr double kPacketsPerSecond = 1024;
-constexpr Nanoseconds kLeastTimeout = milliseconds(200);
+constexpr Nanoseconds kNear = std::chrono::microseconds(512);
+constexpr std::int64_t kNearHalvings = 32;
 constexpr Nanoseconds kProbeMargin = milliseconds(2);
 constexpr int kMostBackoff = 9;
 
+std::size_t segments_of(std::size_t bytes) { return (bytes + kSegment - 1) / kSegment; }
 Nanoseconds nanoseconds(double seconds) { return Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)); }
 
 }  // namespace
@@ -24,6 +28,7 @@ TcpConnection::TcpConnection(std::unique_ptr<Congestion> congestion, Nanoseconds
                              std::size_t most_packet_bytes)
     : congestion_(std::move(congestion)),
       most_packet_bytes_(std::max(kSegment, most_packet_bytes)),
+      least_round_trip_(round_trip),
       round_trip_(round_trip),
       variation_(round_trip / 2) {}
 
@@ -37,6 +42,12 @@ void TcpConnection::write(Flight& frame, std::size_t bytes) {
 std::optional<TcpConnection::Packet> TcpConnection::send(TimePoint now) {
   is_held_by_window_ = false;
   send_at_ = kForever;
+  auto packet = next_packet(now);
+  if (!packet) note_use(now);
+  return packet;
+}
+
+std::optional<TcpConnection::Packet> TcpConnection::next_packet(TimePoint now) {
   const auto lost = next_lost();
   if (!lost && written_ == cut_ && !owes_probe_) {
     if (static_cast<double>(in_flight_) < congestion_->window()) limited_until_ = delivered_ + in_flight_ + 1;
@@ -47,15 +58,15 @@ std::optional<TcpConnection::Packet> TcpConnection::send(TimePoint now) {
     return std::nullopt;
   }
   if (std::exchange(owes_probe_, false)) {
-    if (written_ > cut_) return send_new(std::min<std::uint64_t>(written_ - cut_, most_bytes()), now);
+    if (written_ > cut_) return send_new(std::min<std::uint64_t>(written_ - cut_, most_segments() * kSegment), now);
     return send_again(last_missing(), now);
   }
   if (lost) {
-    if (!may_leave(piece(*lost).bytes)) return std::nullopt;
+    if (!has_room()) return std::nullopt;
     lost_.pop_front();
     return send_again(*lost, now);
   }
-  const std::size_t bytes = next_bytes();
+  const std::size_t bytes = next_bytes(now);
   if (bytes == 0) return std::nullopt;
   return send_new(bytes, now);
 }
@@ -72,31 +83,46 @@ std::optional<std::uint64_t> TcpConnection::next_lost() {
   return lost_.front();
 }
 
-// Whatever the window, a packet may leave if nothing is on its way.
-bool TcpConnection::may_leave(std::size_t bytes) {
-  is_held_by_window_ = in_flight_ > 0 && static_cast<double>(in_flight_ + bytes) > congestion_->window();
+std::size_t TcpConnection::window_segments() const {
+  return std::max<std::size_t>(1, static_cast<std::size_t>(congestion_->window() / kSegmentBytes));
+}
+
+std::size_t TcpConnection::most_segments() const {
+  double bytes = congestion_->rate() / kPacketsPerSecond;
+  const std::int64_t halvings = least_round_trip_ / kNear;
+  if (halvings < kNearHalvings)
+    bytes += std::ldexp(static_cast<double>(most_packet_bytes_), static_cast<int>(-halvings));
+  const auto most = static_cast<double>(most_packet_bytes_);
+  const auto whole = static_cast<std::size_t>(std::min(bytes, most)) / kSegment;
+  return std::max(kLeastSegments, whole);
+}
+
+// Linux sends as much of a lost packet as the window has room for, here all of it.
+bool TcpConnection::has_room() {
+  is_held_by_window_ = in_flight_ >= window_segments() * kSegment;
   return !is_held_by_window_;
 }
 
-std::size_t TcpConnection::most_bytes() const {
-  const double segments = congestion_->rate() / kPacketsPerSecond / kSegmentBytes;
-  const auto whole = static_cast<std::size_t>(std::clamp(segments, kLeastSegments, kMostSegments));
-  return std::min(most_packet_bytes_, whole * kSegment);
+// Of a window, at most half is one packet.
+std::size_t TcpConnection::next_bytes(TimePoint now) {
+  const std::size_t window = window_segments(), in_flight = in_flight_ / kSegment;
+  const std::size_t room = window - std::min(window, in_flight);
+  const std::size_t segments = std::min({std::max<std::size_t>(1, window / 2), room, most_segments()});
+  const std::size_t bytes = std::min<std::uint64_t>(written_ - cut_, segments * kSegment);
+  is_held_by_window_ = bytes == 0 || (bytes > kSegment && is_worth_waiting(room, now));
+  return is_held_by_window_ ? 0 : bytes;
 }
 
-// Waits until the window has room for a third of itself or for a whole packet (Linux: tcp_tso_should_defer()).
-std::size_t TcpConnection::next_bytes() {
-  const std::size_t whole = std::min<std::uint64_t>(written_ - cut_, most_bytes());
-  const auto third = static_cast<std::size_t>(congestion_->window() / 3);
-  if (!may_leave(std::min(whole, std::max(kSegment, third)))) return 0;
-  const double room = congestion_->window() - static_cast<double>(in_flight_);
-  const auto segments = static_cast<std::size_t>(std::max(1.0, room / kSegmentBytes));
-  return std::min(whole, segments * kSegment);
+// For a third of the window or a whole packet, if an acknowledgement is about to come (Linux: tcp_tso_should_defer()).
+bool TcpConnection::is_worth_waiting(std::size_t room, TimePoint now) const {
+  if (is_recovering_ || is_timed_out_ || in_flight_ == 0 || now > last_sent_ + milliseconds(1)) return false;
+  if (room >= most_segments() || 3 * room >= window_segments()) return false;
+  return now - transmissions_.front().sent >= round_trip_ / 2;
 }
 
 TcpConnection::Packet TcpConnection::send_new(std::size_t bytes, TimePoint now) {
   cut_ += bytes;
-  pieces_.push_back({bytes});
+  pieces_.push_back({.bytes = bytes, .segment_bytes = segments_of(bytes) * kSegment});
   const std::uint64_t number = end_piece() - 1;
   return {number, transmit(number, now), bytes, false};
 }
@@ -107,22 +133,44 @@ TcpConnection::Packet TcpConnection::send_again(std::uint64_t number, TimePoint 
 }
 
 std::uint64_t TcpConnection::transmit(std::uint64_t number, TimePoint now) {
-  const auto bytes = static_cast<double>(piece(number).bytes);
-  if (in_flight_ == 0) first_sent_ = delivered_at_ = last_progress_ = now;
+  const Piece& sent = piece(number);
+  if (in_flight_ == 0) {
+    if (last_sent_ > TimePoint{}) congestion_->on_start(now, now - last_sent_, timeout());
+    first_sent_ = delivered_at_ = last_progress_ = now;
+  }
   transmissions_.push_back({.number = number,
-                            .bytes = piece(number).bytes,
+                            .segment_bytes = sent.segment_bytes,
                             .sent = now,
                             .delivered = delivered_,
                             .delivered_at = delivered_at_,
                             .first_sent = first_sent_,
                             .is_limited = limited_until_ > delivered_});
-  in_flight_ += piece(number).bytes;
+  in_flight_ += sent.segment_bytes;
   last_sent_ = now;
-  congestion_->on_sent(bytes);
+  has_sent_ = true;
+  congestion_->on_sent(static_cast<double>(sent.segment_bytes));
   if (congestion_->is_paced()) {
-    next_departure_ = std::max(next_departure_, now) + nanoseconds(bytes / congestion_->rate());
+    next_departure_ =
+        std::max(next_departure_, now) + nanoseconds(static_cast<double>(sent.bytes) / congestion_->rate());
   }
   return first_transmission_ + transmissions_.size() - 1;
+}
+
+// Linux: tcp_cwnd_validate().
+void TcpConnection::note_use(TimePoint now) {
+  const bool is_full = is_held_by_window_ || in_flight_ >= window_segments() * kSegment;
+  if (!std::exchange(has_sent_, false) && !is_full) return;
+  if (first_piece_ >= use_end_ || is_full || (!fills_window_ && in_flight_ > most_in_flight_)) {
+    fills_window_ = is_full;
+    most_in_flight_ = in_flight_;
+    use_end_ = end_piece();
+  }
+  congestion_->on_use({.now = now,
+                       .in_flight = static_cast<double>(in_flight_),
+                       .most_in_flight = static_cast<double>(most_in_flight_),
+                       .fills_window = fills_window_,
+                       .has_losses = is_recovering_ || is_timed_out_,
+                       .timeout = timeout()});
 }
 
 // ---- acknowledgements
@@ -130,7 +178,7 @@ std::uint64_t TcpConnection::transmit(std::uint64_t number, TimePoint now) {
 void TcpConnection::acknowledge(const Packet& packet, TimePoint now) {
   const bool is_new = !is_done(packet.number);
   if (is_new) piece(packet.number).is_acknowledged = true;
-  const std::size_t bytes = is_new ? packet.bytes : 0;
+  const std::size_t bytes = is_new ? segments_of(packet.bytes) * kSegment : 0;
   const auto acknowledged = take_off(packet.transmission);
   for (; !pieces_.empty() && pieces_.front().is_acknowledged; ++first_piece_) pieces_.pop_front();
   if (pieces_.empty()) give_up_all();  // only what was sent twice can be on its way
@@ -148,7 +196,7 @@ std::optional<TcpConnection::Transmission> TcpConnection::take_off(std::uint64_t
   while (true) {
     const Transmission first = transmissions_.front();
     transmissions_.pop_front();
-    in_flight_ -= first.bytes;
+    in_flight_ -= first.segment_bytes;
     if (first_transmission_++ == transmission) {
       if (has_lost) note_loss();
       return first;
@@ -179,9 +227,10 @@ Acknowledgement TcpConnection::news_of(const Transmission& acknowledged, std::si
                        .round_trip = now - acknowledged.sent,
                        .rate = static_cast<double>(delivered_ - acknowledged.delivered) / in_seconds(interval),
                        .in_flight = static_cast<double>(in_flight_),
+                       .most_in_flight = static_cast<double>(most_in_flight_),
                        .begins_round = acknowledged.delivered >= round_end_,
                        .is_limited = acknowledged.is_limited,
-                       .fills_window = is_held_by_window_,
+                       .fills_window = fills_window_,
                        .is_recovering = is_recovering_};
   if (news.begins_round) round_end_ = delivered_;
   first_sent_ = acknowledged.sent;
@@ -193,6 +242,7 @@ void TcpConnection::note_round_trip(Nanoseconds sample) {
   const Nanoseconds error = sample > round_trip_ ? sample - round_trip_ : round_trip_ - sample;
   variation_ = (3 * variation_ + error) / 4;
   round_trip_ = (7 * round_trip_ + sample) / 8;
+  least_round_trip_ = std::min(least_round_trip_, sample);
 }
 
 void TcpConnection::note_recovery() {
@@ -203,9 +253,7 @@ void TcpConnection::note_recovery() {
 
 // ---- timers
 
-TimePoint TcpConnection::timeout_at() const {
-  return last_progress_ + (round_trip_ + std::max(kLeastTimeout, 4 * variation_)) * (1 << backoff_);
-}
+TimePoint TcpConnection::timeout_at() const { return last_progress_ + timeout() * (1 << backoff_); }
 
 TimePoint TcpConnection::probe_at() const {
   if (has_probed_ || is_recovering_ || is_timed_out_) return kForever;

@@ -1,10 +1,12 @@
 // One direction of a simulated TCP connection, both ends: a stream of bytes cut into packets, of which some are lost.
 //
-// The sender keeps what it may not send yet. A packet is whole segments, as many as the rate sends in a millisecond,
-// and keeps its size when it is sent again. Every packet that arrives is acknowledged, and nothing overtakes: a packet
-// sent before one that is acknowledged is lost (RFC 8985 without its margin). If nothing is acknowledged for two round
-// trips, the last packet is sent again, or a new one (its probe for a lost tail); 200 ms later where a segment is alone
-// on its way. If nothing is for a round trip and 200 ms, all packets are sent again; each time after twice as long.
+// The sender keeps what it may not send yet. A packet is whole segments, as many as the rate sends in a millisecond and
+// at most half a window, and keeps its size when it is sent again. Windows count segments, of which the last may be
+// short. One that is not full for a timeout shrinks to what was used, and more after a time without data. Every packet
+// that arrives is acknowledged, and nothing overtakes: a packet sent before one that is acknowledged is lost (RFC 8985
+// without its margin). If nothing is acknowledged for two round trips, the last packet is sent again, or a new one (its
+// probe for a lost tail); 200 ms later where a segment is alone on its way. If nothing is for a round trip and 200 ms,
+// all packets are sent again; each time after twice as long.
 #pragma once
 
 #include <cstddef>
@@ -53,15 +55,18 @@ class TcpConnection {
   std::vector<Flight*> arrive(const Packet& packet);
 
  private:
+  static constexpr Nanoseconds kLeastTimeout = std::chrono::milliseconds(200);
+
   // A packet that is not known to have arrived with all before it.
   struct Piece {
     std::size_t bytes = 0;
+    std::size_t segment_bytes = 0;  // if its last segment were full
     bool has_arrived = false;
     bool is_acknowledged = false;
   };
   struct Transmission {
     std::uint64_t number = 0;  // of the packet
-    std::size_t bytes = 0;
+    std::size_t segment_bytes = 0;
     TimePoint sent{};
     // When it was sent: what had been delivered by then, when the last of it was, and when that had been sent.
     std::uint64_t delivered = 0;
@@ -79,15 +84,20 @@ class TcpConnection {
   std::uint64_t end_piece() const { return first_piece_ + pieces_.size(); }
 
   // ---- sending
+  std::optional<Packet> next_packet(TimePoint now);
   std::uint64_t last_missing();
   std::optional<std::uint64_t> next_lost();
-  bool may_leave(std::size_t bytes);
-  std::size_t most_bytes() const;
+  std::size_t window_segments() const;
+  std::size_t most_segments() const;
+  bool has_room();
   // 0 if none may leave.
-  std::size_t next_bytes();
+  std::size_t next_bytes(TimePoint now);
+  bool is_worth_waiting(std::size_t room, TimePoint now) const;
   Packet send_new(std::size_t bytes, TimePoint now);
   Packet send_again(std::uint64_t number, TimePoint now);
   std::uint64_t transmit(std::uint64_t number, TimePoint now);
+  // All has left that may.
+  void note_use(TimePoint now);
 
   // ---- acknowledgements
   // Takes a transmission and those before it, which are lost, off the line. Nothing if it is no longer awaited.
@@ -100,6 +110,7 @@ class TcpConnection {
   void note_recovery();
 
   // ---- timers
+  Nanoseconds timeout() const { return round_trip_ + std::max(kLeastTimeout, 4 * variation_); }
   TimePoint timeout_at() const;
   TimePoint probe_at() const;
   void time_out();
@@ -114,7 +125,7 @@ class TcpConnection {
   std::uint64_t first_piece_ = 0;
   std::deque<Transmission> transmissions_;  // on their way, in order of sending
   std::uint64_t first_transmission_ = 0;
-  std::uint64_t in_flight_ = 0;
+  std::uint64_t in_flight_ = 0;     // bytes, of whole segments
   std::deque<std::uint64_t> lost_;  // packets to be sent again; some may have arrived since
 
   // Recovery from losses, until the packets cut before have arrived.
@@ -128,13 +139,20 @@ class TcpConnection {
   TimePoint first_sent_{};
   std::uint64_t round_end_ = 0;      // `delivered` of the first packet of the next round
   std::uint64_t limited_until_ = 0;  // delivered bytes
+
+  // How much of the window is used, until the packets cut by then have arrived.
   bool is_held_by_window_ = false;
+  bool has_sent_ = false;
+  bool fills_window_ = false;
+  std::uint64_t most_in_flight_ = 0;
+  std::uint64_t use_end_ = 0;
 
   // Timers.
   TimePoint next_departure_{};   // at the rate
   TimePoint send_at_{kForever};  // until then the rate keeps something from leaving
   TimePoint last_sent_{};
   TimePoint last_progress_{};
+  Nanoseconds least_round_trip_;
   Nanoseconds round_trip_;  // smoothed, RFC 6298
   Nanoseconds variation_;
   int backoff_ = 0;

@@ -43,9 +43,11 @@ class Network:
 
     def bytes_sent(self) -> int:
         """The bytes that the hosts have sent on their interfaces so far."""
-        hosts = range(1, self.ranks + 1) if self.shaped else [1]
+        return sum(self.bytes_sent_by(host) for host in (range(1, self.ranks + 1) if self.shaped else [1]))
+
+    def bytes_sent_by(self, host: int) -> int:
         read = ["cat", f"/sys/class/net/{self.interface}/statistics/tx_bytes"]
-        return sum(int(subprocess.check_output(self.on_host(host, read), text=True)) for host in hosts)
+        return int(subprocess.check_output(self.on_host(host, read), text=True))
 
 
 def is_rate(name: str) -> bool:

@@ -276,8 +276,8 @@ class CostEstimator {
     return std::max(1.0, std::ceil(slices / chunk_count(request_)));
   }
 
-  // Of distant ranks, whose windows last for a round trip: what is left of the latencies, `least` of them. Several
-  // sites share lines that are idle while one waits.
+  // Between distant ranks, whose windows last for a round trip, only `least` of the latencies and what exceeds the time
+  // of the bytes cost time. Not with several sites: the lines that they share are idle while a rank waits.
   void hide_latency(double least) {
     const bool has_sites = places_.sites.count() > 1 && places_.sites.count() < hosts().count();
     if (!is_distant() || has_sites || !entry_of(request_.algorithm).hides_latency) return;

@@ -103,7 +103,7 @@ bool TcpConnection::has_room() {
   return !is_held_by_window_;
 }
 
-// Of a window, at most half is one packet.
+// A packet is at most half of the window.
 std::size_t TcpConnection::next_bytes(TimePoint now) {
   const std::size_t window = window_segments(), in_flight = in_flight_ / kSegment;
   const std::size_t room = window - std::min(window, in_flight);

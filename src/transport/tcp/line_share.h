@@ -40,7 +40,8 @@ class LineShare {
   static constexpr double kSlowlyMore = 0.004;
   static constexpr double kTwiceAsFast = 8;
   static constexpr double kNone = 4;  // times what was on its way at first: no limit any more
-  // Of a connection, in bytes: four packets, so that the others tell when one is dropped.
+  // The least window of a connection in bytes: four packets. If one is dropped, the acknowledgements of the others say
+  // so.
   static constexpr double kLeastWindow = 6 * 1024;
 
   explicit LineShare(std::size_t connections) : connections_(connections) {}
@@ -75,9 +76,9 @@ class LineShare {
   void lift() { limit_ = 0; }
 
   bool limits() const { return limit_ > 0; }
-  // Of all connections together, in bytes; 0: none.
+  // How much all connections together may have on their way, in bytes; 0 if there is no limit.
   double limit() const { return limit_; }
-  // Of a connection; 0: none.
+  // The part of one connection; 0 if there is no limit.
   std::uint32_t window(std::size_t connection) const {
     return limits() ? static_cast<std::uint32_t>(connections_[connection].window) : 0;
   }

@@ -12,8 +12,9 @@ constexpr std::uint64_t kEnoughPackets = 16;  // sent again, before anything is 
 constexpr double kDrops = 1e-3;               // of the packets
 // A queue is short that holds less than half of what is on the way, and than this: a few peers fill it at once.
 constexpr double kShortQueue = 128 * 1024;
-// A round trip that grows by less is no queue.
+// A round trip that grows by less, or by a few packets, is no queue.
 constexpr double kJitter = 2e-3;
+constexpr double kFewPackets = 8 * 1024;
 constexpr double kSlow = 2.0 / 3;  // of the middle host's rate, as QCCL itself counts (docs/lines.md#unequal-lines)
 constexpr double kInUse = 0.1;     // of what the host's line carries
 constexpr double kLeastUse = 1e5;  // bytes a second
@@ -44,9 +45,9 @@ std::string judge_queue(const FilledLine& line) {
   if (line.resent_packets < kEnoughPackets || share < kDrops) return "";
   const double delay = line.full_round_trip - line.shortest_round_trip;
   const std::string sent_again = fmt::format("{:.2g} % of the packets were sent again", share * 100);
-  if (delay < kJitter)
-    return "; " + sent_again + " without a queue: the line loses packets by itself, or its queue is very short";
   const double queue = line.rate * delay;
+  if (delay < kJitter || queue < kFewPackets)
+    return "; " + sent_again + " without a queue: the line loses packets by itself, or its queue is very short";
   if (queue >= std::max(kShortQueue, line.rate * line.shortest_round_trip / 2)) return "";
   return fmt::format("; its queue is short, about {:.3g} KB or {:.2g} ms: {}", queue * 1e-3, delay * 1e3, sent_again);
 }

@@ -8,7 +8,7 @@
 
 namespace qccl::tools {
 
-// A TCP connection that was kept full for a while. Seconds.
+// A line that TCP connections kept full for a while. Seconds.
 struct FilledLine {
   double rate = 0;  // bytes a second
   double shortest_round_trip = 0;

@@ -51,6 +51,12 @@ TEST(JudgeQueue, packets_may_be_lost_without_a_queue) {
                            .sent_packets = 10'000,
                            .resent_packets = 100}),
               HasSubstr("loses packets by itself"));
+  EXPECT_THAT(judge_queue({.rate = 1e6,
+                           .shortest_round_trip = 0.02,
+                           .full_round_trip = 0.025,
+                           .sent_packets = 10'000,
+                           .resent_packets = 100}),
+              HasSubstr("loses packets by itself"));
 }
 
 TEST(JudgeHosts, equal_ones_that_nobody_else_uses_are_good) {

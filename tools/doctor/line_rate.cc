@@ -26,14 +26,25 @@ constexpr Milliseconds kBarrierTime(60000);
 constexpr Nanoseconds kDistant = milliseconds(1);  // QCCL_CONGESTION counts from here on
 constexpr double kClearlyMore = 1.5;
 // How long the job rests to see what other programs send.
+constexpr Nanoseconds kSampleTime = milliseconds(2);
 constexpr Nanoseconds kRest = milliseconds(1000);
 // A connection with this part of what the buffers allow is limited by them: the kernel keeps the rest for its records.
 constexpr double kLimitedPart = 0.4;
 
+double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
 struct Rates {
   double round_trip = 0;     // seconds
-  double one = 0, four = 0;  // bytes per second
-  FilledLine filled{};       // by one
+  FilledLine one{}, four{};  // by so many connections
+
+  // Four leave a queue empty for shorter times; but where one does not fill the line, another queue is not full when
+  // packets are dropped.
+  FilledLine of_queue() const {
+    FilledLine line = four.rate < kClearlyMore * one.rate ? four : one;
+    line.sent_packets = one.sent_packets + four.sent_packets;
+    line.resent_packets = one.resent_packets + four.resent_packets;
+    return line;
+  }
 };
 
 struct Plan {
@@ -45,8 +56,8 @@ Plan plan_for(Nanoseconds round_trip) {
           std::clamp<Nanoseconds>(4 * round_trip, milliseconds(600), milliseconds(1500))};
 }
 
-// Fills the connections for `duration`; the round trip of the first one while its queue was full: one of ten samples
-// was longer, so that a moment in which a host did nothing does not count.
+// Fills the connections for `duration`; the round trip of the first one while its queue was full: a quarter of the
+// samples was longer, so that moments in which a host did nothing do not count.
 Result<Nanoseconds> send_for(std::span<const os::Fd> sockets, Nanoseconds duration, const Clock& clock) {
   const std::vector<std::byte> block(256 * 1024);
   QCCL_ASSIGN(os::Poller poller, os::Poller::create());
@@ -54,7 +65,7 @@ Result<Nanoseconds> send_for(std::span<const os::Fd> sockets, Nanoseconds durati
   const TimePoint end = clock.now() + duration;
   std::vector<Nanoseconds> round_trips;
   for (TimePoint now = clock.now(); now < end; now = clock.now()) {
-    for (const auto& ready : poller.wait(end - now)) {
+    for (const auto& ready : poller.wait(std::min<Nanoseconds>(end - now, kSampleTime))) {
       const os::IoResult sent = os::write_some(sockets[ready.token].get(), block);
       if (sent.lost()) return Failure(ErrorKind::peer_lost, "the peer " + os::describe(sent));
     }
@@ -62,7 +73,7 @@ Result<Nanoseconds> send_for(std::span<const os::Fd> sockets, Nanoseconds durati
   }
   for (const os::Fd& socket : sockets) os::end_sending(socket.get());
   if (round_trips.empty()) return Nanoseconds{};
-  const auto full = round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() * 9 / 10);
+  const auto full = round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() * 3 / 4);
   std::ranges::nth_element(round_trips, full);
   return *full;
 }
@@ -92,7 +103,24 @@ Result<double> receive(std::span<const os::Fd> sockets, const Plan& plan, TimePo
       if (now >= start && now < end) bytes += static_cast<double>(got.bytes);
     }
   }
-  return bytes / std::chrono::duration<double>(plan.window).count();
+  return bytes / seconds(plan.window);
+}
+
+// By connections to the peer that answers over `control`.
+Result<FilledLine> fill(std::span<const os::Fd> sockets, const os::Fd& control, const Plan& plan, TimePoint deadline,
+                        const Clock& clock) {
+  QCCL_ASSIGN(const Nanoseconds full, send_for(sockets, plan.warm_up + plan.window + milliseconds(100), clock));
+  FilledLine line{.full_round_trip = seconds(full)};
+  QCCL_TRY(os::read_exactly(control, bytes_of(line.rate), deadline, clock));
+  Nanoseconds shortest = kPairTime;
+  for (const os::Fd& socket : sockets) {
+    const os::TcpSample seen = os::tcp_sample(socket.get());
+    shortest = std::min(shortest, seen.shortest);
+    line.sent_packets += seen.sent_packets;
+    line.resent_packets += seen.resent_packets;
+  }
+  line.shortest_round_trip = seconds(shortest);
+  return line;
 }
 
 Result<Rates> measure_to(const Card& card, const Clock& clock) {
@@ -114,19 +142,10 @@ Result<Rates> measure_to(const Card& card, const Clock& clock) {
     if (shortest >= kDistant && congestion != "system") os::set_congestion_control(socket, congestion);
   }
   const Plan plan = plan_for(shortest);
-  Rates rates{.round_trip = std::chrono::duration<double>(shortest).count()};
+  Rates rates{.round_trip = seconds(shortest)};
   const std::span all(sockets);
-  for (const auto& [used, rate] : {std::pair(all.subspan(1, 1), &rates.one), std::pair(all.subspan(2), &rates.four)}) {
-    QCCL_ASSIGN(const Nanoseconds full, send_for(used, plan.warm_up + plan.window + milliseconds(100), clock));
-    QCCL_TRY(os::read_exactly(control, bytes_of(*rate), deadline, clock));
-    if (rate != &rates.one) continue;
-    const os::TcpSample seen = os::tcp_sample(used[0].get());
-    rates.filled = {.rate = *rate,
-                    .shortest_round_trip = std::chrono::duration<double>(seen.shortest).count(),
-                    .full_round_trip = std::chrono::duration<double>(full).count(),
-                    .sent_packets = seen.sent_packets,
-                    .resent_packets = seen.resent_packets};
-  }
+  QCCL_ASSIGN(rates.one, fill(all.subspan(1, 1), control, plan, deadline, clock));
+  QCCL_ASSIGN(rates.four, fill(all.subspan(2), control, plan, deadline, clock));
   return rates;
 }
 
@@ -169,19 +188,19 @@ void report(const Communicator& world, int peer, const Rates& rates, std::uint64
   const double allowed = static_cast<double>(buffer) / rates.round_trip;
   const int connections = connections_to(world, peer);
   out.lines += fmt::format("{:<21}{}: {:.3g} ms there and back; {} by one connection, {} by four; ", "line", pair,
-                           rates.round_trip * 1e3, line_rate_text(rates.one), line_rate_text(rates.four));
+                           rates.round_trip * 1e3, line_rate_text(rates.one.rate), line_rate_text(rates.four.rate));
   out.lines += fmt::format("tcp_wmem and tcp_rmem allow {} each; QCCL has {}{}\n", line_rate_text(allowed), connections,
-                           judge_queue(rates.filled));
-  if (rates.four < kClearlyMore * rates.one || connections >= 4) return;
-  const bool limited = rates.one >= kLimitedPart * allowed;
-  const auto needed = static_cast<std::uint64_t>(2 * rates.four * rates.round_trip);
+                           judge_queue(rates.of_queue()));
+  if (rates.four.rate < kClearlyMore * rates.one.rate || connections >= 4) return;
+  const bool limited = rates.one.rate >= kLimitedPart * allowed;
+  const auto needed = static_cast<std::uint64_t>(2 * rates.four.rate * rates.round_trip);
   const std::string remedy = limited ? fmt::format(
                                            "on both hosts: sysctl -w net.ipv4.tcp_wmem=\"4096 16384 {}\" "
                                            "net.ipv4.tcp_rmem=\"4096 131072 {}\"",
                                            needed, needed + needed / 2)
                                      : "QCCL_CONNECTIONS=8 on all ranks (docs/lines.md)";
   out.complaints += fmt::format("WARNING {}: four connections carry {:.1f} times as much as one{}\n    fix: {}\n", pair,
-                                rates.four / rates.one, limited ? ", which TCP's buffers limit" : "", remedy);
+                                rates.four.rate / rates.one.rate, limited ? ", which TCP's buffers limit" : "", remedy);
 }
 
 // The first rank of each host.
@@ -213,7 +232,7 @@ double measure_line(Communicator& world, const std::vector<Card>& cards, int rec
   const auto rates = measure_to(card, clock);
   if (rates.ok()) {
     report(world, receiver, rates.value(), std::min(own.send_buffer, card.receive_buffer), out);
-    return std::max(rates.value().one, rates.value().four);
+    return std::max(rates.value().one.rate, rates.value().four.rate);
   }
   out.complaints +=
       fmt::format("WARNING rank {} to rank {}: the line can't be measured: {}\n    fix: {}\n", world.rank(), receiver,
@@ -232,9 +251,8 @@ HostRates rates_at_rest(Communicator& world) {
   std::this_thread::sleep_for(kRest);
   const NetworkBytes after = bytes();
   world.barrier({.timeout = kBarrierTime});
-  const double seconds = std::chrono::duration<double>(kRest).count();
-  return {.others_out = static_cast<double>(after.out - before.out) / seconds,
-          .others_in = static_cast<double>(after.in - before.in) / seconds};
+  return {.others_out = static_cast<double>(after.out - before.out) / seconds(kRest),
+          .others_in = static_cast<double>(after.in - before.in) / seconds(kRest)};
 }
 
 // Collective; the first of `players`, one rank of each host, reports.

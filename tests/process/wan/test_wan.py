@@ -241,6 +241,12 @@ def test_doctor_names_a_queue_that_is_short_and_no_other():
     assert "queue" not in good and "middle one" not in good and "other programs" not in good, good
 
 
+def test_doctor_takes_a_line_that_loses_packets_for_no_short_queue():
+    with Line("--rate", "200mbit", "--delay", "10ms", "--loss", "0.01", "--gso", "2k") as line:
+        said = line.doctor()
+    assert said.count("% of the packets were sent again without a queue") == 2, said
+
+
 def test_doctor_names_the_host_whose_line_is_slow():
     with Line("--rate", "50mbit", "--delay", "2ms", "--host", "3", "--rate", "20mbit", hosts=4) as line:
         said = line.doctor()

@@ -25,8 +25,11 @@ TEST(GridCodec, a_bound_holds_for_every_finite_element) {
   for (const Rounding rounding : kRoundings) {
     for (const double bound : {1e-30, 1e-12, 3.7e-5, 1e-4, 0.5, 1.0, 1234.5, 1e30}) {
       const auto codec = codec_of(grid({.bound = bound, .rounding = rounding}));
+      const auto coded = codec_of(grid({.bound = bound, .entropy = true, .rounding = rounding}));
       for (const kernels::ValueFamily& family : finite_families()) {
-        EXPECT_LE(largest_error(*codec, family.values(5000, 7)), bound) << family.name;
+        const std::vector<float> x = family.values(5000, 7);
+        EXPECT_LE(largest_error(*codec, x), bound) << family.name;
+        EXPECT_EQ(round_trip(*coded, x, {.key = 3}), round_trip(*codec, x, {.key = 3})) << family.name;
       }
       // Multiples of every size that integers hold, near the middle between two.
       std::vector<float> middles;
@@ -87,6 +90,20 @@ TEST(GridCodec, the_largest_size_is_reached_and_never_exceeded) {
   std::vector<float> peak(256);
   peak[3] = -5;
   EXPECT_EQ(encoded(*relative, peak).size(), 2 + 4 + 4 * 11u - 4 * 1u);  // -512 steps: zigzag 1023, 10 bits
+}
+
+// Within 4 % and the classes' bits of the entropies of Gauss, rounded to steps of 0.5, 1 and 2: 3.06, 2.10 and 1.25.
+TEST(GridCodec, the_entropy_stage_takes_about_the_entropy) {
+  std::vector<float> x = finite_families()[0].values(1 << 16, 5);
+  const auto bits_of = [&](const Compression& compression) {
+    return 8.0 * static_cast<double>(encoded(*codec_of(compression), x).size()) / static_cast<double>(x.size());
+  };
+  EXPECT_NEAR(bits_of(grid({.relative = 0.5, .entropy = true})), 3.06, 0.04 * 3.06 + 0.04);
+  EXPECT_NEAR(bits_of(grid({.relative = 1, .entropy = true})), 2.10, 0.04 * 2.10 + 0.04);
+  EXPECT_NEAR(bits_of(grid({.bound = 1, .entropy = true})), 1.25, 0.04 * 1.25 + 0.04);
+  EXPECT_GT(bits_of(grid({.relative = 0.5})), 3.9);
+  std::fill(x.begin(), x.end(), 0.0f);
+  EXPECT_LT(bits_of(grid({.bound = 1, .entropy = true})), 0.04);
 }
 
 TEST(GridCodec, settings_are_read_written_and_refused_together) {

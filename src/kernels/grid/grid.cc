@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "kernels/grid/grid.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/grid/grid_entropy.h"
 #include "kernels/grid/grid_reference.h"
 #include "kernels/simd_dispatch.h"
 
@@ -21,14 +22,20 @@ int widest_of(const GridFormat& format) {
   return grid::width_of(grid::form_of(grid::zigzag(largest)));
 }
 
+// The most that the entropy stage takes beside blocks: no group takes more than its blocks with their forms.
+constexpr std::size_t entropy_bytes(std::size_t n) {
+  const std::size_t segments = bucket_count(grid::kSegment, n), groups = bucket_count(grid::kGroup, n);
+  return segments * (sizeof(grid::States) + sizeof(std::uint16_t)) + (groups + 1) / 2 + 2 * groups;
+}
+
 }  // namespace
 
 std::size_t grid_max_bytes(const GridFormat& format, std::size_t n) {
-  const std::size_t headers = grid_step_bytes(format, n) + grid_form_bytes(n);
+  const std::size_t headers = grid_step_bytes(format, n) + (format.entropy ? entropy_bytes(n) : grid_form_bytes(n));
   if (format.is_relative()) return headers + grid::eights(n) * static_cast<std::size_t>(widest_of(format));
   const std::size_t last = n % kGridBlock;
-  return headers + std::max((n - last) * sizeof(float) + grid::block_bytes(grid::kRawForm, last),
-                            (n - last) * sizeof(float) + grid::block_bytes(14, last));
+  return headers + (n - last) * sizeof(float) +
+         std::max(grid::block_bytes(grid::kRawForm, last), grid::block_bytes(14, last));
 }
 
 QCCL_KERNEL(std::size_t, grid_encode,

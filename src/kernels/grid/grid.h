@@ -1,5 +1,5 @@
-// Multiples of a step (the rule: grid_reference.h), each block of 32 in as many bits as its largest needs. Dispatched at
-// run time to the widest instruction set; the same bytes on all.
+// Multiples of a step (the rule: grid_reference.h), each block of 32 in as many bits as its largest needs. Dispatched
+// at run time to the widest instruction set; the same bytes on all.
 //
 // Encoded slice of n elements, in blocks of 32, the last one shorter:
 //
@@ -17,6 +17,16 @@
 // Eight integers take w bytes. Up to 8 bits they follow each other without gaps, each from its lowest bit on, the first
 // in the lowest bits. From 9 bits on their lower bytes come first, then their upper w - 8 bits without gaps. Missing
 // elements of the last eight are 0. The zigzag integer of q is 2 q, or -2 q - 1 below 0.
+//
+// With the entropy stage the steps are followed by segments of 32768 elements, the last one shorter, in groups of 128
+// (grid_entropy.h):
+//
+// | bytes                   | content                                                                    |
+// |-------------------------|----------------------------------------------------------------------------|
+// | ceil(groups / 2)        | the class of each group in 4 bits, the first in the lower half; last bits 0|
+// | 32 + 2 + 2 w            | if any class is 1..14: the coders' states, the number w of words, and they |
+// | of each group           | class 15: the forms of its blocks, as above, then these; 1..14: the lower  |
+// |                         | bits of its integers, packed as in a block, then a byte for each escape    |
 #pragma once
 
 #include <algorithm>
@@ -32,6 +42,7 @@ struct GridFormat {
   float step = 0;                    // 2^-118..2^112 for all elements; 0: relative steps
   float relative = 0.5f;             // 2^-5..4: the step over the root mean square of a bucket
   std::uint32_t bucket_size = 4096;  // of relative steps: a multiple of 256, up to 65536
+  bool entropy = false;              // with the entropy stage
   bool is_relative() const { return step == 0; }
 };
 
@@ -45,13 +56,13 @@ constexpr std::size_t grid_step_bytes(const GridFormat& format, std::size_t n) {
 }
 constexpr std::size_t grid_form_bytes(std::size_t n) { return (bucket_count(kGridBlock, n) + 1) / 2; }
 
-// Upper limit of a slice: all blocks in float32, or with relative steps in the widest integers that a bucket's root mean
-// square allows.
+// Upper limit of a slice: all blocks in float32, or with relative steps in the widest integers that a bucket's root
+// mean square allows.
 std::size_t grid_max_bytes(const GridFormat& format, std::size_t n);
 
-// Returns the number of bytes of the slice, and writes no others; `target` has room for grid_max_bytes(). Any alignment,
-// not overlapping `source`. Rounds to nearest even, or stochastically by the bytes of `random`, whose first element is
-// source[0].
+// Returns the number of bytes of the slice; `target` has room for grid_max_bytes(), all of which may be written to. Any
+// alignment, not overlapping `source`. Rounds to nearest even, or stochastically by the bytes of `random`, whose first
+// element is source[0].
 std::size_t grid_encode(const GridFormat& format, const float* source, std::size_t n, std::byte* target,
                         const RandomStream* random = nullptr);
 

@@ -1,10 +1,10 @@
-// The parts of grid_slices-inl.h in vectors. Per target. A block's integers pass through 64 bytes of memory, because
-// vectors of float32, of 16 bits and of bytes have different lengths.
+// The encoding parts of grid_slices-inl.h in vectors. Per target.
 
 #include <bit>
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "kernels/grid/grid_entropy.h"
 #include "kernels/grid/grid_reference.h"
 #include "kernels/lanes/random-inl.h"
 #include "kernels/lanes/value_lanes-inl.h"
@@ -27,22 +27,19 @@ class GridRandom {
 
 // ---- Sums of squares.
 
-using SquareTag = hn::Repartition<double, ValueTag>;
-inline constexpr std::size_t kSquareVectors = 2 * grid::kSquareLanes / kValueLanes;
+inline constexpr std::size_t kSquareVectors = grid::kSquareLanes / kValueLanes;
 
-HWY_INLINE void add_squares(const float* v, hn::Vec<SquareTag> (&lanes)[kSquareVectors]) {
-  const hn::Rebind<float, SquareTag> narrow;
-  HWY_UNROLL(16)
+HWY_INLINE void add_squares(const float* v, Values (&lanes)[kSquareVectors]) {
+  HWY_UNROLL(8)
   for (std::size_t i = 0; i < kSquareVectors; ++i) {
-    const auto x = hn::PromoteTo(SquareTag(), hn::LoadU(narrow, v + i * kValueLanes / 2));
-    lanes[i] = hn::MulAdd(x, x, lanes[i]);  // a square is exact: one rounding with FMA and without
+    const Values x = hn::LoadU(ValueTag(), v + i * kValueLanes);
+    lanes[i] = hn::Add(lanes[i], hn::Mul(x, x));
   }
 }
 
 HWY_INLINE double grid_squares(const float* v, std::size_t n) {
-  const SquareTag d;
-  hn::Vec<SquareTag> lanes[kSquareVectors];
-  for (auto& lane : lanes) lane = hn::Zero(d);
+  Values lanes[kSquareVectors];
+  for (auto& lane : lanes) lane = hn::Zero(ValueTag());
   std::size_t i = 0;
   for (; i + grid::kSquareLanes <= n; i += grid::kSquareLanes) add_squares(v + i, lanes);
   if (i < n) {
@@ -50,9 +47,10 @@ HWY_INLINE double grid_squares(const float* v, std::size_t n) {
     std::memcpy(padded, v + i, (n - i) * sizeof(float));
     add_squares(padded, lanes);
   }
-  std::array<double, grid::kSquareLanes> stored;
-  for (std::size_t at = 0; at < kSquareVectors; ++at) hn::StoreU(lanes[at], d, &stored[at * kValueLanes / 2]);
-  return reference::sum_of_lanes(stored);
+  std::array<float, grid::kSquareLanes> stored;
+  for (std::size_t at = 0; at < kSquareVectors; ++at) hn::StoreU(lanes[at], ValueTag(), &stored[at * kValueLanes]);
+  const float squares = reference::sum_of_lanes(stored);
+  return grid::is_good_sum(squares) ? squares : grid::squares_in<double>(v, n);
 }
 
 // ---- Quantizing. A block's values are vectors of up to 32 bytes on every target.
@@ -206,64 +204,60 @@ HWY_INLINE void grid_keep(const float* x, const GridLine& line, const std::uint8
   }
 }
 
+// The sum of the magnitudes of a group's integers.
+HWY_INLINE std::uint32_t grid_magnitudes(const std::uint8_t* z) {
+  const BlockBytes d;
+  const hn::Repartition<std::uint64_t, BlockBytes> sums;
+  auto sum = hn::Zero(sums);
+  for (std::size_t i = 0; i < grid::kGroup; i += hn::MaxLanes(d)) {
+    sum = hn::Add(sum, hn::SumsOf8(hn::AverageRound(hn::LoadU(d, z + i), hn::Zero(d))));
+  }
+  return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(sums, sum)));
+}
+
 // ---- Packing eight bytes, of which only the lower `width` bits are set, into so many bytes, and back.
 
 #if HWY_ARCH_X86_64 && HWY_MAX_BYTES >= 32
 // As in the processor's pext and pdep.
 class EightBits {
  public:
-  explicit HWY_INLINE EightBits(int width) : mask_((0xFFu >> (8 - width)) * 0x0101010101010101u) {}
+  explicit HWY_INLINE EightBits(int width) : mask_(kMasks[width]) {}
   HWY_INLINE std::uint64_t close(std::uint64_t x) const { return _pext_u64(x, mask_); }
   HWY_INLINE std::uint64_t open(std::uint64_t x) const { return _pdep_u64(x, mask_); }
 
  private:
+  static constexpr std::uint64_t kMasks[9] = {0,
+                                              0x0101010101010101u,
+                                              0x0303030303030303u,
+                                              0x0707070707070707u,
+                                              0x0F0F0F0F0F0F0F0Fu,
+                                              0x1F1F1F1F1F1F1F1Fu,
+                                              0x3F3F3F3F3F3F3F3Fu,
+                                              0x7F7F7F7F7F7F7F7Fu,
+                                              0xFFFFFFFFFFFFFFFFu};
   const std::uint64_t mask_;
 };
 #else
-// Three steps, in each of which neighbours become one.
-class EightBits {
- public:
-  explicit HWY_INLINE EightBits(int width) : width_(width) {
-    for (int step = 0; step < 3; ++step) {
-      const int bits = width << step;
-      lower_[step] = ((std::uint64_t{1} << bits) - 1) * kRepeat[step];
-    }
-  }
-  HWY_INLINE std::uint64_t close(std::uint64_t x) const {
-    for (int step = 0; step < 3; ++step) {
-      x = (x & lower_[step]) | (x >> (8 << step) & lower_[step]) << (width_ << step);
-    }
-    return x;
-  }
-  HWY_INLINE std::uint64_t open(std::uint64_t x) const {
-    for (int step = 2; step >= 0; --step) {
-      x = (x & lower_[step]) | (x >> (width_ << step) & lower_[step]) << (8 << step);
-    }
-    return x;
-  }
-
- private:
-  static constexpr std::uint64_t kRepeat[3] = {0x0001000100010001u, 0x0000000100000001u, 1};
-  const int width_;
-  std::uint64_t lower_[3];
-};
+using EightBits = grid::EightBits;
 #endif
 
-// Writes up to 8 bytes more than the block takes.
-HWY_INLINE void grid_pack(const GridIntegers& integers, int width, std::uint8_t* to) {
+// These write up to 8 bytes more than the block takes. grid_pack_bytes() is for widths up to 8, grid_pack_words() for
+// larger ones.
+HWY_INLINE void grid_pack_bytes(const GridIntegers& integers, int width, std::uint8_t* to) {
   alignas(32) std::uint8_t bytes[kGridBlock];
-  if (HWY_LIKELY(width <= 8)) {
-    integers.only_bytes(bytes);
-    const EightBits bits(width);
-    HWY_UNROLL(4)
-    for (std::size_t i = 0; i < kGridBlock; i += 8, to += width) {
-      std::uint64_t eight;
-      std::memcpy(&eight, bytes + i, 8);
-      eight = bits.close(eight);
-      std::memcpy(to, &eight, 8);
-    }
-    return;
+  integers.only_bytes(bytes);
+  const EightBits bits(width);
+  HWY_UNROLL(4)
+  for (std::size_t i = 0; i < kGridBlock; i += 8, to += width) {
+    std::uint64_t eight;
+    std::memcpy(&eight, bytes + i, 8);
+    eight = bits.close(eight);
+    std::memcpy(to, &eight, 8);
   }
+}
+
+HWY_INLINE void grid_pack_words(const GridIntegers& integers, int width, std::uint8_t* to) {
+  alignas(32) std::uint8_t bytes[kGridBlock];
   alignas(32) std::uint8_t upper[kGridBlock];
   integers.lower_bytes(bytes);
   integers.upper_bytes(upper);

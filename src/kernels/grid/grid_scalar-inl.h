@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "kernels/grid/grid_entropy.h"
 #include "kernels/grid/grid_reference.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,6 +58,8 @@ class GridIntegers {
   }
   std::uint32_t largest() const { return *std::max_element(words_, words_ + kGridBlock); }
   std::uint32_t word(std::size_t i) const { return words_[i]; }
+  // If all are below 256.
+  void only_bytes(std::uint8_t* to) const { std::copy_n(words_, kGridBlock, to); }
 
  private:
   std::uint16_t words_[kGridBlock];
@@ -69,7 +72,7 @@ inline void grid_keep(const float* x, const grid::Line& line, const std::uint8_t
   }
 }
 
-inline void grid_pack(const GridIntegers& z, int width, std::uint8_t* to) {
+inline void grid_pack_words(const GridIntegers& z, int width, std::uint8_t* to) {
   const int lower = width > 8 ? 8 : 0;
   for (std::size_t begin = 0; begin < kGridBlock; begin += 8, to += width) {
     for (std::size_t i = 0; i < 8 && lower > 0; ++i) to[i] = static_cast<std::uint8_t>(z.word(begin + i));
@@ -78,6 +81,8 @@ inline void grid_pack(const GridIntegers& z, int width, std::uint8_t* to) {
     upper.end();
   }
 }
+
+inline void grid_pack_bytes(const GridIntegers& z, int width, std::uint8_t* to) { grid_pack_words(z, width, to); }
 
 inline void grid_unpack(const std::uint8_t* from, int width, std::uint16_t* z) {
   for (std::size_t begin = 0; begin < kGridBlock; begin += 8, from += width) {
@@ -89,12 +94,27 @@ inline void grid_unpack(const std::uint8_t* from, int width, std::uint16_t* z) {
   }
 }
 
+// The sum of the magnitudes of a group's integers.
+inline std::uint32_t grid_magnitudes(const std::uint8_t* z) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < grid::kGroup; ++i) sum += (z[i] + 1u) / 2;
+  return sum;
+}
+
 template <class Finish>
 void grid_dequantize(const std::uint16_t* z, float step, float* target, std::size_t index, Finish& finish) {
   for (std::size_t i = 0; i < kGridBlock; ++i) {
     const float y = static_cast<float>(grid::unzigzag(z[i])) * step;
     finish.store(step == step ? y : canonical_nan(), target, index + i);
   }
+}
+
+// A block of zigzag integers of a byte each.
+template <class Finish>
+void grid_decode_bytes(const std::uint8_t* z, float step, float* target, std::size_t index, Finish& finish) {
+  std::uint16_t wide[kGridBlock];
+  std::copy_n(z, kGridBlock, wide);
+  grid_dequantize(wide, step, target, index, finish);
 }
 
 template <class Finish>

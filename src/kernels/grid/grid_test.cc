@@ -28,12 +28,17 @@ struct GridKernel : CodecKernel {
       for (const float relative : {0x1p-5f, 0.3f, 4.0f}) {
         for (const std::uint32_t bucket : {256u, 4096u}) formats.push_back({{0, relative, bucket}, stochastic});
       }
+      for (const float step : {1e-4f, 0.3f}) formats.push_back({{.step = step, .entropy = true}, stochastic});
+      for (const float relative : {0x1p-5f, 0.3f, 2.0f}) {
+        formats.push_back({{.relative = relative, .bucket_size = 1024, .entropy = true}, stochastic});
+      }
     }
     return formats;
   }
   static std::string text(const Format& format) {
     return "step " + std::to_string(format.step) + ", relative " + std::to_string(format.relative) + ", bucket " +
-           std::to_string(format.bucket_size) + (format.stochastic ? ", stochastic" : "");
+           std::to_string(format.bucket_size) + (format.entropy ? ", entropy" : "") +
+           (format.stochastic ? ", stochastic" : "");
   }
   static std::size_t max_bytes(const Format& format, std::size_t n) { return grid_max_bytes(format, n); }
   static std::size_t encode(const Format& format, const float* source, std::size_t n, std::byte* target) {
@@ -45,7 +50,22 @@ struct GridKernel : CodecKernel {
   }
 };
 
-INSTANTIATE_TYPED_TEST_SUITE_P(Grid, CodecKernelContract, GridKernel);
+// Lengths around the ends of buckets and of the entropy stage's segments.
+struct GridSegments : GridKernel {
+  static constexpr std::size_t kMostTail = 1;
+  static std::vector<std::size_t> counts() { return {32767, 32896, 70001}; }
+  static std::vector<ValueFamily> families() {
+    return {finite_families()[0], finite_families()[6], families_with_nonfinite().back()};
+  }
+  static std::vector<Format> formats() {
+    return {{{.step = 0.5f, .entropy = true}, false},
+            {{.relative = 1, .bucket_size = 65536, .entropy = true}, true},
+            {{.relative = 0.25f, .bucket_size = 32768}, false}};
+  }
+};
+
+using Kernels = ::testing::Types<GridKernel, GridSegments>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Grid, CodecKernelContract, Kernels);
 
 // Byte for byte, as in the table in grid.h.
 TEST(Grid, layout_of_blocks) {
@@ -85,6 +105,41 @@ TEST(Grid, forms_that_no_encoder_writes_are_refused) {
     EXPECT_FALSE(decodes({.step = 1}, unused, 32));
     EXPECT_TRUE(decodes({.step = 1}, {std::byte{0x00}}, 33));
     EXPECT_FALSE(decodes({.relative = 0.5f, .bucket_size = 256}, raw, 1));
+  });
+}
+
+// A group of four coded elements: class, states, number of words, words.
+TEST(Grid, the_entropy_stage_refuses_what_no_encoder_writes) {
+  const GridKernel::Format format{{.step = 1, .entropy = true}};
+  FloatVector values(128);
+  for (std::size_t i = 0; i < values.size(); i += 3) values[i] = static_cast<float>(i % 4) - 1;
+  const ByteVector good = encoded<GridKernel>(format, values);
+  float decoded[128];
+  on_every_simd([&] {
+    const auto decodes = [&](const ByteVector& bytes, std::size_t n = 128) {
+      const auto exact = Guarded<std::byte>::input(bytes, 0);
+      return grid_decode(format, exact.data(), bytes.size(), nullptr, decoded, n);
+    };
+    ASSERT_TRUE(decodes(good));
+    EXPECT_EQ(FloatVector(decoded, decoded + 128), values);
+    for (std::size_t size = 0; size < good.size(); ++size) {
+      EXPECT_FALSE(decodes({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)})) << size;
+    }
+    EXPECT_FALSE(decodes({good.begin(), good.end()}, 120));
+    ByteVector other = good;
+    other.push_back(std::byte{0});
+    EXPECT_FALSE(decodes(other)) << "a byte more";
+    other = good;
+    other[0] |= std::byte{0x10};
+    EXPECT_FALSE(decodes(other)) << "a class beyond the last group";
+    // A changed bit of a state, of the number of words or of a word ends in other states, but for a word now and then.
+    std::size_t accepted = 0;
+    for (std::size_t at = 1; at < good.size(); ++at) {
+      other = good;
+      other[at] ^= std::byte{0x04};
+      accepted += decodes(other) ? 1 : 0;
+    }
+    EXPECT_LE(accepted, 1u);
   });
 }
 

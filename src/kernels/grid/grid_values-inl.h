@@ -53,13 +53,13 @@ HWY_INLINE void store_block(Value value, float* target, std::size_t index, Finis
   }
 }
 
-// From zigzag integers of a byte each.
-template <class Finish>
-HWY_INLINE void store_bytes(const OpenedBytes& opened, Values step, float* target, std::size_t index, Finish& finish) {
+// From zigzag integers of a byte each, in the vectors vector(0) and on.
+template <class Vector, class Finish>
+HWY_INLINE void store_bytes(Vector vector, Values step, float* target, std::size_t index, Finish& finish) {
   const BlockBytes d;
   alignas(32) std::int8_t bytes[kGridBlock];
   for (std::size_t i = 0; i < kGridBlock; i += 4 * kBlockLanes) {
-    const auto z = opened.vector(i / (4 * kBlockLanes));
+    const auto z = vector(i / (4 * kBlockLanes));
     const auto half = hn::And(hn::BitCast(d, hn::ShiftRight<1>(hn::BitCast(BlockWords(), z))), hn::Set(d, 0x7F));
     const auto sign = hn::Sub(hn::Zero(d), hn::And(z, hn::Set(d, 1)));
     hn::Store(hn::Xor(half, sign), d, reinterpret_cast<std::uint8_t*>(bytes) + i);
@@ -91,11 +91,23 @@ HWY_INLINE void store_wide(const OpenedBytes& lower, const OpenedBytes& upper, V
       target, index, finish);
 }
 
+// A block of zigzag integers of a byte each.
+template <class Finish>
+HWY_INLINE void grid_decode_bytes(const std::uint8_t* z, Values step, float* target, std::size_t index,
+                                  Finish& finish) {
+  const BlockBytes d;
+  store_bytes([&](std::size_t v) HWY_ATTR { return hn::LoadU(d, z + v * hn::MaxLanes(d)); }, step, target, index,
+              finish);
+}
+
 // Reads up to 8 bytes beyond the block.
 template <class Finish>
 HWY_INLINE void grid_decode_block(const std::uint8_t* from, int width, Values step, float* target, std::size_t index,
                                   Finish& finish) {
-  if (HWY_LIKELY(width <= 8)) return store_bytes(OpenedBytes(from, width, width), step, target, index, finish);
+  if (HWY_LIKELY(width <= 8)) {
+    const OpenedBytes opened(from, width, width);
+    return store_bytes([&](std::size_t v) HWY_ATTR { return opened.vector(v); }, step, target, index, finish);
+  }
   store_wide(OpenedBytes(from, 8, width), OpenedBytes(from + 8, width - 8, width), step, target, index, finish);
 }
 

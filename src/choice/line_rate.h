@@ -1,9 +1,9 @@
 // The rates of the lines between distant ranks, learned from the calls of a group.
 //
-// Each rank measures what its line carries (engine/state/line_meter.h), and what it carried at most each way
-// (line_peak.h). After some large calls the ranks compare what they have measured, by the number of the call alone: all
-// ranks then take the same rate, and with it the same windows and algorithms, from the same call on. Where some lines
-// are slower than others, they also take the same shares of owners. Periods between comparisons double.
+// Each rank measures what its line carries (engine/state/line_meter.h), and what it carries when it is full
+// (line_capacity.h). After some large calls the ranks compare what they have measured, by the number of the call alone:
+// all ranks then take the same rate, and with it the same windows and algorithms, from the same call on. Where some
+// lines are slower than others, they also take the same shares of owners. Periods between comparisons double.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace qccl::comm {
 
 // A line to distant ranks, in bytes a second; 0: not known.
 struct MeasuredLine {
-  double rate = 0;     // while data waited for it, or the most for a while
-  double most = 0;     // for a while, in the direction that carried less
+  double rate = 0;     // while data waited for it, or when it is full
+  double full = 0;     // when it is full
   bool loses = false;  // packets by itself, not only where it is full
 };
 
@@ -32,7 +32,7 @@ struct AgreedLines {
   bool loses = false;             // any of them
   std::vector<int> shares{};      // of each rank (plan/cost/shares.h); empty: equal
   double shares_rate = 0;         // plan::equivalent_rate() of the shares; 0 if they are equal
-  std::vector<double> by_host{};  // what each line carried at most, one value for all that are not slow
+  std::vector<double> by_host{};  // what each line carries when it is full, one value for all that are not slow
 };
 
 // One thread at a time.
@@ -43,8 +43,8 @@ class LineRate {
   static constexpr std::uint64_t kLag = 2;               // calls until they know the result
   static constexpr std::uint64_t kLastPeriod = 512;
   static constexpr double kClearly = 0.1;  // a rate that differs by less from the one in use changes nothing
-  // Lines below this part of the middle one's rate are slow, and all others count as equal: what a line has carried at
-  // most is a lower bound of its rate, and grows with the bytes that its host is given to move.
+  // Lines below this part of the middle one's rate are slow, and all others count as equal: what a line was seen to
+  // carry is a lower bound of its rate, and grows with the bytes that its host is given to move.
   static constexpr double kSlow = 2.0 / 3;
   static constexpr double kFastAgain = 0.9;  // the same part for a host whose share is less than an equal one
 
@@ -70,7 +70,7 @@ class LineRate {
   Comparison& compare(const MeasuredLine& own) {
     comparison_.values.assign(2 * host_count_ + 1, 0);
     comparison_.values[host_] = own.rate;
-    comparison_.values[host_count_ + host_] = own.most;
+    comparison_.values[host_count_ + host_] = own.full;
     comparison_.values.back() = own.loses ? 1 : 0;
     return comparison_;
   }

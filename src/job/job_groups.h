@@ -43,8 +43,9 @@ class JobGroups {
     MeasuredLine line;
     driver_.with_engine([&](engine::Engine& engine) {
       const engine::PeerMonitor& peers = engine.peers();
-      const double most = peers.most_each_way();
-      line = {.rate = std::max(peers.line().rate(), most), .most = most, .loses = peers.line_loses()};
+      const double full = peers.line_capacity().rate();
+      const bool is_sure = full > 0 && peers.line_capacity().was_full() && !peers.line_loses();
+      line = {.rate = is_sure ? full : std::max(peers.line().rate(), full), .full = full, .loses = peers.line_loses()};
     });
     return line;
   }

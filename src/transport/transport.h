@@ -180,11 +180,12 @@ class Transport {
 
   // The shortest round trip to the peer that was measured; 0 if it is local or nothing was measured.
   virtual Nanoseconds round_trip(WorldRank peer) const = 0;
-  // What the peer's machine has acknowledged and what has come from it since the start, whether bytes wait here for the
-  // network, and whether the line loses packets by itself, not only where it is full. Nothing if nobody says.
+  // The bytes that the peer's machine has acknowledged since the start, the packets that were sent to it again, whether
+  // bytes wait here for the network, and whether the line loses packets by itself, not only where it is full. Nothing
+  // if nobody says.
   struct Acknowledged {
     std::uint64_t bytes = 0;
-    std::uint64_t received = 0;
+    std::uint64_t resent = 0;
     bool waits = false;
     bool loses = false;
   };

@@ -42,7 +42,7 @@ std::string judge_queue(const FilledLine& line) {
   const double share =
       static_cast<double>(line.resent_packets) / static_cast<double>(std::max<std::uint64_t>(1, line.sent_packets));
   if (line.resent_packets < kEnoughPackets || share < kDrops) return "";
-  const double delay = line.longest_round_trip - line.shortest_round_trip;
+  const double delay = line.full_round_trip - line.shortest_round_trip;
   const std::string sent_again = fmt::format("{:.2g} % of the packets were sent again", share * 100);
   if (delay < kJitter)
     return "; " + sent_again + " without a queue: the line loses packets by itself, or its queue is very short";

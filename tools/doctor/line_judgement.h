@@ -12,7 +12,7 @@ namespace qccl::tools {
 struct FilledLine {
   double rate = 0;  // bytes a second
   double shortest_round_trip = 0;
-  double longest_round_trip = 0;  // smoothed, as TCP has it
+  double full_round_trip = 0;  // while the queue was full; smoothed, as TCP has it
   std::uint64_t sent_packets = 0;
   std::uint64_t resent_packets = 0;
 };

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 TEST(JudgeQueue, a_line_that_drops_little_is_good) {
   EXPECT_EQ(judge_queue({.rate = 25e6,
                          .shortest_round_trip = 0.02,
-                         .longest_round_trip = 0.021,
+                         .full_round_trip = 0.021,
                          .sent_packets = 100'000,
                          .resent_packets = 15}),
             "");
@@ -23,13 +23,13 @@ TEST(JudgeQueue, a_line_that_drops_little_is_good) {
 TEST(JudgeQueue, a_queue_as_long_as_half_of_the_line_is_good_whatever_it_drops) {
   EXPECT_EQ(judge_queue({.rate = 25e6,
                          .shortest_round_trip = 0.02,
-                         .longest_round_trip = 0.031,
+                         .full_round_trip = 0.031,
                          .sent_packets = 10'000,
                          .resent_packets = 100}),
             "");
   EXPECT_EQ(judge_queue({.rate = 12.5e6,
                          .shortest_round_trip = 0.002,
-                         .longest_round_trip = 0.014,
+                         .full_round_trip = 0.014,
                          .sent_packets = 10'000,
                          .resent_packets = 100}),
             "");
@@ -38,7 +38,7 @@ TEST(JudgeQueue, a_queue_as_long_as_half_of_the_line_is_good_whatever_it_drops) 
 TEST(JudgeQueue, a_short_queue_has_a_size) {
   EXPECT_EQ(judge_queue({.rate = 12.5e6,
                          .shortest_round_trip = 0.002,
-                         .longest_round_trip = 0.007,
+                         .full_round_trip = 0.007,
                          .sent_packets = 10'000,
                          .resent_packets = 100}),
             "; its queue is short, about 62.5 KB or 5 ms: 1 % of the packets were sent again");
@@ -47,7 +47,7 @@ TEST(JudgeQueue, a_short_queue_has_a_size) {
 TEST(JudgeQueue, packets_may_be_lost_without_a_queue) {
   EXPECT_THAT(judge_queue({.rate = 12.5e6,
                            .shortest_round_trip = 0.02,
-                           .longest_round_trip = 0.0215,
+                           .full_round_trip = 0.0215,
                            .sent_packets = 10'000,
                            .resent_packets = 100}),
               HasSubstr("loses packets by itself"));

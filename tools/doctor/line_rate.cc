@@ -45,22 +45,26 @@ Plan plan_for(Nanoseconds round_trip) {
           std::clamp<Nanoseconds>(4 * round_trip, milliseconds(600), milliseconds(1500))};
 }
 
-// Fills the connections for `duration`; the longest round trip of the first one.
+// Fills the connections for `duration`; the round trip of the first one while its queue was full: one of ten samples
+// was longer, so that a moment in which a host did nothing does not count.
 Result<Nanoseconds> send_for(std::span<const os::Fd> sockets, Nanoseconds duration, const Clock& clock) {
   const std::vector<std::byte> block(256 * 1024);
   QCCL_ASSIGN(os::Poller poller, os::Poller::create());
   for (std::size_t i = 0; i < sockets.size(); ++i) QCCL_TRY(poller.watch_writable(sockets[i].get(), i));
   const TimePoint end = clock.now() + duration;
-  Nanoseconds longest{};
+  std::vector<Nanoseconds> round_trips;
   for (TimePoint now = clock.now(); now < end; now = clock.now()) {
     for (const auto& ready : poller.wait(end - now)) {
       const os::IoResult sent = os::write_some(sockets[ready.token].get(), block);
       if (sent.lost()) return Failure(ErrorKind::peer_lost, "the peer " + os::describe(sent));
     }
-    longest = std::max(longest, os::tcp_sample(sockets[0].get()).round_trip);
+    round_trips.push_back(os::tcp_sample(sockets[0].get()).round_trip);
   }
   for (const os::Fd& socket : sockets) os::end_sending(socket.get());
-  return longest;
+  if (round_trips.empty()) return Nanoseconds{};
+  const auto full = round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() * 9 / 10);
+  std::ranges::nth_element(round_trips, full);
+  return *full;
 }
 
 // Reads until the end of all connections; the bytes per second of the window that begins `warm_up` after the first.
@@ -113,13 +117,13 @@ Result<Rates> measure_to(const Card& card, const Clock& clock) {
   Rates rates{.round_trip = std::chrono::duration<double>(shortest).count()};
   const std::span all(sockets);
   for (const auto& [used, rate] : {std::pair(all.subspan(1, 1), &rates.one), std::pair(all.subspan(2), &rates.four)}) {
-    QCCL_ASSIGN(const Nanoseconds longest, send_for(used, plan.warm_up + plan.window + milliseconds(100), clock));
+    QCCL_ASSIGN(const Nanoseconds full, send_for(used, plan.warm_up + plan.window + milliseconds(100), clock));
     QCCL_TRY(os::read_exactly(control, bytes_of(*rate), deadline, clock));
     if (rate != &rates.one) continue;
     const os::TcpSample seen = os::tcp_sample(used[0].get());
     rates.filled = {.rate = *rate,
                     .shortest_round_trip = std::chrono::duration<double>(seen.shortest).count(),
-                    .longest_round_trip = std::chrono::duration<double>(longest).count(),
+                    .full_round_trip = std::chrono::duration<double>(full).count(),
                     .sent_packets = seen.sent_packets,
                     .resent_packets = seen.resent_packets};
   }

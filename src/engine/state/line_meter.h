@@ -33,8 +33,6 @@ class LineMeter {
     if (interval_ != Nanoseconds{} && was_idle) next_ = {};
   }
   TimePoint next() const { return next_; }
-  // The longest time of a measurement.
-  Nanoseconds window() const { return whole_; }
 
   // `acknowledged`: bytes since the start, by all distant peers. `waits`: some have not left this machine.
   void sample(std::uint64_t acknowledged, bool waits, TimePoint now) {

@@ -25,7 +25,8 @@ PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interv
       heartbeat_interval_(heartbeat_interval),
       peer_timeout_(peer_timeout),
       peers_(static_cast<std::size_t>(world)),
-      next_heartbeat_(saturating_add(now, heartbeat_interval)) {
+      next_heartbeat_(saturating_add(now, heartbeat_interval)),
+      capacity_(peers_.size()) {
   for (Peer& peer : peers_) peer.last_heard = now;
   losses_.reserve(2 * peers_.size());
   due_.reserve(2 * peers_.size());
@@ -96,13 +97,13 @@ void PeerMonitor::measure_line(Transport& transport, TimePoint now) {
     if (peer == rank_ || of.lost || of.round_trip < kDistantRoundTrip) continue;
     const Transport::Acknowledged one = transport.acknowledged(peer);
     all.bytes += one.bytes;
-    all.received += one.received;
     all.waits |= one.waits;
+    all.resent += one.resent;
     loses_ |= one.loses;
+    capacity_.sample(peer.index(), one.bytes, one.waits, of.round_trip, now);
   }
   line_.sample(all.bytes, all.waits, now);
-  most_sent_.sample(all.bytes, now, line_.window());
-  most_received_.sample(all.received, now, line_.window());
+  capacity_.step(all.resent, now);
 }
 
 bool PeerMonitor::any_may_wait(const Transport& transport) const {

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "engine/frames/frame_sender.h"
 #include "engine/state/group.h"
+#include "engine/state/line_capacity.h"
 #include "engine/state/line_meter.h"
-#include "engine/state/line_peak.h"
 #include "qccl/failures.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -67,8 +67,7 @@ class PeerMonitor {
   Nanoseconds longest_round_trip(const Group& group) const;
   Nanoseconds longest_round_trip() const;
   const LineMeter& line() const { return line_; }
-  // The most that the line has carried, in the direction that carried less; 0 if unknown.
-  double most_each_way() const { return std::min(most_sent_.rate(), most_received_.rate()); }
+  const LineCapacity& line_capacity() const { return capacity_; }
   // It loses packets by itself, not only where it is full.
   bool line_loses() const { return loses_; }
   // Samples the line to the distant peers. Call it from line().next() on.
@@ -101,8 +100,7 @@ class PeerMonitor {
   std::vector<GradedLoss> due_;     // seen in the round before
   TimePoint next_heartbeat_{};
   LineMeter line_;
-  LinePeak most_sent_;
-  LinePeak most_received_;
+  LineCapacity capacity_;
   bool loses_ = false;
 };
 

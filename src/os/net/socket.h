@@ -180,11 +180,11 @@ std::size_t send_backlog(int fd);
 // The shortest round trip that the system has measured on a TCP connection in the last minutes; 0 if it has none.
 Nanoseconds shortest_round_trip(int fd);
 
-// What the peer's machine has acknowledged on a TCP connection, what has come from it, and whether bytes wait that have
-// never left this one.
+// What the peer's machine has acknowledged on a TCP connection, the packets that were sent again, and whether bytes
+// wait that have never left this one.
 struct Acknowledged {
   std::uint64_t bytes = 0;
-  std::uint64_t received = 0;
+  std::uint64_t resent = 0;
   bool waits = false;
 };
 Acknowledged acknowledged(int fd);

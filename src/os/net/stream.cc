@@ -162,7 +162,7 @@ void limit_window(int fd, std::uint32_t bytes) {
 Acknowledged acknowledged(int fd) {
   const tcp_info info = state_of(fd);
   return {.bytes = std::uint64_t{info.tcpi_delivered} * info.tcpi_snd_mss,
-          .received = info.tcpi_bytes_received,
+          .resent = info.tcpi_total_retrans,
           .waits = info.tcpi_notsent_bytes > 0};
 }
 

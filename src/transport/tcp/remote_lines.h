@@ -49,7 +49,7 @@ class RemoteLines {
       if (!each->is_open()) continue;
       const os::Acknowledged one = os::acknowledged(each->socket());
       all.bytes += one.bytes;
-      all.received += one.received;
+      all.resent += one.resent;
       all.waits |= one.waits || each->has_unsent();
     }
     return all;

@@ -209,12 +209,13 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
 }
 
 // On a line that loses packets, streams wait for those that are sent again: what others send meanwhile needs room.
-void AlgorithmTable::use_line_rate(double rate, double shares_rate, bool loses) {
+void AlgorithmTable::use_lines(const AgreedLines& lines) {
   constexpr std::uint64_t kLossy = std::uint64_t{4} << 20;
-  least_window_ = loses ? std::min(kLossy, cost_environment_.most_window_bytes) : 0;
-  cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
+  least_window_ = lines.loses ? std::min(kLossy, cost_environment_.most_window_bytes) : 0;
+  cost_environment_.profile.wire_rate = lines.rate / plan::kTcpEfficiency;
   cost_environment_.rate_is_given = true;
-  shares_rate_ = shares_rate / plan::kTcpEfficiency;
+  shares_rate_ = lines.shares_rate / plan::kTcpEfficiency;
+  window_rate_ = lines.window_rate / plan::kTcpEfficiency;
   chosen_.clear();
   goes_by_sites_.clear();
 }

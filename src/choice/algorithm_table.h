@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
+#include "choice/line_rate.h"
 #include "choice/sites.h"
 #include "plan/cost/cost.h"
 #include "qccl/compression.h"
@@ -104,11 +105,10 @@ class AlgorithmTable {
   // `hosts` by group rank.
   AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, Distance distance = {});
 
-  // Chooses anew, for lines of that rate in bytes a second of payload, and of another rate for plans that use shares.
-  // `loses`: the lines lose packets by themselves.
-  void use_line_rate(double rate, double shares_rate, bool loses = false);
+  // Chooses anew, for these lines.
+  void use_lines(const AgreedLines& lines);
   std::uint64_t window_bytes() const {
-    const double rate = std::max(cost_environment_.line_rate(distance_.round_trip), shares_rate_);
+    const double rate = std::max(cost_environment_.line_rate(distance_.round_trip), window_rate_);
     const std::uint64_t most = cost_environment_.most_window_bytes;
     return std::max(least_window_, plan::window_of(rate, distance_.round_trip, most));
   }
@@ -133,6 +133,7 @@ class AlgorithmTable {
   const Distance distance_;
   std::uint64_t least_window_ = 0;
   double shares_rate_ = 0;  // as MachineModel::shares_rate
+  double window_rate_ = 0;
   const plan::Layout layout_;
   CallClassMemo<Algorithm> chosen_;
   CallClassMemo<bool> goes_by_sites_;

@@ -32,6 +32,7 @@ struct AgreedLines {
   bool loses = false;             // any of them
   std::vector<int> shares{};      // of each rank (plan/cost/shares.h); empty: equal
   double shares_rate = 0;         // plan::equivalent_rate() of the shares; 0 if they are equal
+  double window_rate = 0;         // of the windows: the middle host's, at least the slowest one's
   std::vector<double> by_host{};  // what each line carries when it is full, one value for all that are not slow
 };
 
@@ -46,14 +47,14 @@ class LineRate {
   // Lines below this part of the middle one's rate are slow, and all others count as equal: what a line was seen to
   // carry is a lower bound of its rate, and grows with the bytes that its host is given to move.
   static constexpr double kSlow = 2.0 / 3;
-  static constexpr double kFastAgain = 0.9;  // the same part for a host whose share is less than an equal one
+  static constexpr double kFastAgain = 0.8;  // the same part for a host whose share is less than an equal one
 
   // `hosts`: by group rank. `rank`: this one's, in the group. `rate`: in use until another is learned.
   LineRate(std::vector<int> hosts, int rank, double rate)
       : hosts_(std::move(hosts)),
         host_(static_cast<std::size_t>(hosts_[static_cast<std::size_t>(rank)])),
         host_count_(1 + static_cast<std::size_t>(std::ranges::max(hosts_))),
-        in_use_{.rate = rate} {}
+        in_use_{.rate = rate, .window_rate = rate} {}
 
   // What to do before the next call.
   enum class Step { none, compare, conclude };
@@ -80,12 +81,16 @@ class LineRate {
   std::optional<AgreedLines> conclude() {
     const auto middle = comparison_.values.begin() + static_cast<std::ptrdiff_t>(host_count_);
     const double slowest = slowest_of({comparison_.values.begin(), middle});
-    const plan::HostLines lines{hosts_, without_fast({middle, comparison_.values.end() - 1})};
+    const std::vector<double> full(middle, comparison_.values.end() - 1);
+    const plan::HostLines lines{hosts_, without_fast(full)};
     const bool loses = comparison_.values.back() > 0;
     std::vector<int> shares = plan::shares_of(lines, in_use_.shares);
-    const bool has_new_rate = slowest > 0 && std::abs(slowest - in_use_.rate) > kClearly * in_use_.rate;
-    if (!has_new_rate && shares == in_use_.shares && loses == in_use_.loses) return std::nullopt;
+    const bool has_new_rate = slowest > 0 && differs(slowest, in_use_.rate);
+    const double window_rate = std::max(has_new_rate ? slowest : in_use_.rate, middle_of(full));
+    const bool is_as_before = !has_new_rate && shares == in_use_.shares && loses == in_use_.loses;
+    if (is_as_before && !differs(window_rate, in_use_.window_rate)) return std::nullopt;
     in_use_.loses = loses;
+    in_use_.window_rate = window_rate;
     if (has_new_rate) in_use_.rate = slowest;
     in_use_.shares_rate = shares.empty() ? 0 : plan::equivalent_rate(lines, shares);
     in_use_.shares = std::move(shares);
@@ -103,16 +108,23 @@ class LineRate {
     return slowest;
   }
 
+  static bool differs(double rate, double in_use) { return std::abs(rate - in_use) > kClearly * in_use; }
+
+  // Of the hosts that have ranks.
+  double middle_of(const std::vector<double>& rates) const {
+    std::vector<double> own;
+    for (std::size_t host = 0; host < host_count_; ++host) {
+      if (rank_on(host) < hosts_.size()) own.push_back(rates[host]);
+    }
+    const auto middle = own.begin() + static_cast<std::ptrdiff_t>(own.size() / 2);
+    std::ranges::nth_element(own, middle);
+    return *middle;
+  }
   // The same with one rate for all hosts that are not slow; unchanged if a host's is unknown.
   std::vector<double> without_fast(std::vector<double> rates) const {
-    std::vector<double> known;
+    const double middle = middle_of(rates);
     for (std::size_t host = 0; host < host_count_; ++host) {
-      if (rank_on(host) < hosts_.size()) known.push_back(rates[host]);
-    }
-    const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
-    std::ranges::nth_element(known, middle);
-    for (std::size_t host = 0; host < host_count_; ++host) {
-      if (rates[host] >= *middle * (was_slow(host) ? kFastAgain : kSlow)) rates[host] = *middle;
+      if (rates[host] >= middle * (was_slow(host) ? kFastAgain : kSlow)) rates[host] = middle;
     }
     return rates;
   }

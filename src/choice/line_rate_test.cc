@@ -97,6 +97,20 @@ TEST(LineRate, owners_on_slow_lines_get_smaller_shares_until_these_are_as_fast_a
   EXPECT_EQ(equal->shares_rate, 0);
 }
 
+// Windows of the slowest host's rate would keep the others' lines from being full, so that nobody saw what they carry.
+TEST(LineRate, windows_are_those_of_the_middle_host) {
+  LineRate line = on_hosts({0, 1, 2, 3});
+  const auto slow = agreed(line, {5e7, 5e7, 5e7, 5e7}, {7e7, 6e7, 5e7, 7e7});
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->shares, std::vector<int>());
+  EXPECT_EQ(slow->window_rate, 7e7);
+  const auto faster = agreed(line, {5e7, 5e7, 5e7, 5e7}, {9e7, 8e7, 5.9e7, 9e7});
+  ASSERT_TRUE(faster) << "though the slowest is as before";
+  EXPECT_EQ(faster->rate, 5e7);
+  EXPECT_EQ(faster->window_rate, 9e7);
+  EXPECT_FALSE(agreed(line, {5e7, 5e7, 5e7, 5e7}, {9e7, 8e7, 5.9e7, 8.5e7})) << "about as before";
+}
+
 TEST(LineRate, shares_may_change_though_the_slowest_rate_stays_and_need_all_rates) {
   LineRate line = on_hosts({0, 1, 2, 3});
   EXPECT_FALSE(agreed(line, {kProfileRate, 0, 0, 0}, {1e8, 1e8, 1e7, 0}));

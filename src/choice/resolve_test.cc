@@ -258,7 +258,7 @@ TEST_F(ProfileFile, missing_wrong_or_too_long_is_an_error_that_names_it) {
 class UnequalLines : public ::testing::Test {
  protected:
   UnequalLines() {
-    table_.use_line_rate(1e7, 7.5e7);
+    table_.use_lines({.rate = 1e7, .shares_rate = 7.5e7, .window_rate = 1e8});
     defaults_.shares = {133, 133, 0, 133};
     defaults_.hosts = {0, 1, 2, 3};
     defaults_.window_bytes = table_.window_bytes();
@@ -293,25 +293,25 @@ TEST_F(UnequalLines, leave_the_bits_of_a_compressed_sum_alone_that_names_its_alg
             std::vector<int>());
 }
 
-// The fast hosts move more than the slow one, so the slow one's window would hold them up.
-TEST_F(UnequalLines, have_the_window_and_the_price_of_the_rate_that_shares_are_worth) {
+// The slow one's window would hold the fast hosts up, so that nobody could see how fast they are.
+TEST_F(UnequalLines, have_the_window_of_the_fast_ones_and_the_price_of_the_rate_that_shares_are_worth) {
   AlgorithmTable far({}, kFourHosts, {.round_trip = 0.1});
-  far.use_line_rate(1e7, 7.5e7);
-  EXPECT_NEAR(static_cast<double>(far.window_bytes()), 7.5e7 / plan::kTcpEfficiency * 0.105, 1e3);
+  far.use_lines({.rate = 1e7, .shares_rate = 7.5e7, .window_rate = 1e8});
+  EXPECT_NEAR(static_cast<double>(far.window_bytes()), 1e8 / plan::kTcpEfficiency * 0.105, 1e3);
   const double with_shares = far.predict(sum_of(1 << 24), Algorithm::sra);
   const double ring = far.predict(sum_of(1 << 24), Algorithm::ring);
-  far.use_line_rate(1e7, 0);
+  far.use_lines({.rate = 1e7});
   EXPECT_GT(far.predict(sum_of(1 << 24), Algorithm::sra), 5 * with_shares);
   EXPECT_NEAR(far.predict(sum_of(1 << 24), Algorithm::ring), ring, 0.1 * ring);
 }
 
 TEST(AlgorithmTable, has_longer_windows_between_hosts_whose_lines_lose_packets) {
   AlgorithmTable table({}, kFourHosts, {.round_trip = 0.02});
-  table.use_line_rate(1e7, 0);
+  table.use_lines({.rate = 1e7});
   EXPECT_NEAR(static_cast<double>(table.window_bytes()), 1e7 / plan::kTcpEfficiency * 0.025, 1e3);
-  table.use_line_rate(1e7, 0, /*loses=*/true);
+  table.use_lines({.rate = 1e7, .loses = true});
   EXPECT_EQ(table.window_bytes(), std::uint64_t{4} << 20);
-  table.use_line_rate(1e9, 0, /*loses=*/true);
+  table.use_lines({.rate = 1e9, .loses = true});
   EXPECT_NEAR(static_cast<double>(table.window_bytes()), 1e9 / plan::kTcpEfficiency * 0.025, 1e3);
 }
 

@@ -141,7 +141,7 @@ void CallBuilder::set_compression(const Compression& compression) {
 }
 
 std::uint64_t CallBuilder::use_lines(const AgreedLines& lines) {
-  algorithms_.use_line_rate(lines.rate, lines.shares_rate, lines.loses);
+  algorithms_.use_lines(lines);
   defaults_.shares.assign(lines.shares.begin(), lines.shares.end());
   defaults_.window_bytes = algorithms_.window_bytes();
   plans_.clear();

@@ -12,6 +12,8 @@ using wire::Presence;
 
 namespace {
 
+constexpr int kRoundsUntilAgain = 100;  // waits before a call repeats itself: an answer does not take as long
+
 std::string deadline_text(const ShrinkRoll& roll, const Proposer& proposer) {
   const MemberSet missing = roll.missing();
   if (std::ranges::find(missing, 1) != missing.end()) {
@@ -35,7 +37,7 @@ Agreement::Agreement(std::vector<int> ranks, GroupRank self, Nanoseconds retry)
     : self_(self), retry_(retry), roll_(std::move(ranks), self), proposer_(self), outbox_(self) {}
 
 void Agreement::enter(ShrinkTerms terms, Losses losses, TimePoint deadline, TimePoint now) {
-  call_ = Call{deadline};
+  call_ = Call{deadline, now + kRoundsUntilAgain * retry_};
   roll_.enter(std::move(terms), std::move(losses));
   verdict_.reset();
   proposer_.stop();
@@ -56,11 +58,19 @@ void Agreement::receive(GroupRank from, const MemberList& message, TimePoint now
 
 TimePoint Agreement::next_timer() const {
   if (!call_) return kForever;
-  return std::min(call_->deadline, call_->wait_until.value_or(kForever));
+  return std::min({call_->deadline, call_->again, call_->wait_until.value_or(kForever)});
+}
+
+// A member that was refused memory may have lost a message, or its answer.
+void Agreement::repeat(TimePoint now) {
+  call_->again = now + kRoundsUntilAgain * retry_;
+  proposer_.stop();
+  outbox_.send_to_others(roll_.losses(), roll_.suspects());
 }
 
 // What a member sends to itself is handled at once.
 void Agreement::advance(TimePoint now) {
+  if (call_ && !chosen_ && now >= call_->again && now < call_->deadline) repeat(now);
   if (call_ && call_->wait_until && now >= *call_->wait_until) call_->wait_until.reset();
   while (true) {
     for (const MemberList& message : outbox_.take_own()) handle(self_, message, now);

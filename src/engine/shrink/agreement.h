@@ -14,7 +14,7 @@
 // A group has one agreement in its life. A call that fails may be repeated: what was accepted stays.
 //
 // One thread. The owner passes time and events in, and sends what is in outbox(), in order. After std::bad_alloc a call
-// under way may be stuck until its deadline, or be abandoned.
+// under way may have lost a message, or be abandoned. So a call that takes long says again what it said.
 #pragma once
 
 #include <deque>
@@ -93,11 +93,13 @@ class Agreement {
  private:
   struct Call {
     TimePoint deadline;
+    TimePoint again;                        // when it tells the others again, and begins its ballot anew
     std::optional<TimePoint> wait_until{};  // the leader does nothing before
     int rejections = 0;
     MemberSet doubted{};  // the quorum that it waits with; empty: after a rejection
   };
 
+  void repeat(TimePoint now);
   void lead(TimePoint now);
   // A quorum cannot decide. True if this rank waits, because others hold a member for lost and this rank does not: if
   // it has ended, its end comes here as well.

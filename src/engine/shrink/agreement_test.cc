@@ -267,6 +267,28 @@ TEST(Agreement, survives_the_death_of_any_member_at_every_frame) {
   }
 }
 
+// A commit that is lost reaches the other when it says again that it waits.
+TEST(Agreement, survives_the_loss_of_any_two_frames) {
+  for (const int members : {2, 3, 4}) {
+    int frames = 1;
+    for (int first = 0; first < frames; ++first) {
+      for (int second = first; second < frames; ++second) {
+        Mesh mesh(members, 1);
+        mesh.drop_frame(first);
+        mesh.drop_frame(second);
+        call_all(mesh);
+        mesh.run();
+        frames = std::max(frames, mesh.frames());
+        for (int rank = 0; rank < members; ++rank) {
+          ASSERT_TRUE(mesh.node(rank).verdict && mesh.node(rank).verdict->ok())
+              << members << " members, rank " << rank << ", lost frames " << first << " and " << second;
+        }
+        EXPECT_EQ(problem_of(mesh), "");
+      }
+    }
+  }
+}
+
 TEST(Agreement, survives_two_deaths_at_any_two_frames) {
   for (int first = 0; first < 40; ++first) {
     for (int second = first; second < first + 30; ++second) {

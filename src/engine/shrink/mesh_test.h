@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "engine/shrink/agreement.h"
 
@@ -53,6 +54,8 @@ class Mesh {
 
   // Happens right before the frame of that number, from 0 over all ranks, is sent.
   void before_frame(int number, std::function<void()> fault) { faults_.emplace(number, std::move(fault)); }
+  // The frame of that number does not arrive: its receiver had no memory for it.
+  void drop_frame(int number) { dropped_.insert(number); }
   void at(Nanoseconds time, std::function<void()> event) { events_.emplace(now_ + time, std::move(event)); }
 
   void call(int member, const ShrinkTerms& terms) {
@@ -128,10 +131,11 @@ class Mesh {
     while (const auto* const next = own.agreement.outbox().front()) {
       const Outbox::Outgoing outgoing = *next;
       own.agreement.outbox().pop();
+      const bool is_dropped = dropped_.contains(frames_);
       const auto [first, last] = faults_.equal_range(frames_++);
       for (auto fault = first; fault != last; ++fault) fault->second();
       if (!own.is_running()) return;
-      push(member, outgoing.to.value(), {.message = outgoing.message});
+      if (!is_dropped) push(member, outgoing.to.value(), {.message = outgoing.message});
     }
     if (auto verdict = own.agreement.take_verdict()) own.verdict = std::move(verdict);
     if (own.agreement.chosen()) close_to_others(member, *own.agreement.chosen());
@@ -203,6 +207,7 @@ class Mesh {
   std::vector<MeshNode> nodes_;
   std::vector<MeshLink> links_;
   std::multimap<int, std::function<void()>> faults_;
+  std::set<int> dropped_;
   std::multimap<TimePoint, std::function<void()>> events_;
   int frames_ = 0;
 };

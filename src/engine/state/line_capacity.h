@@ -2,7 +2,7 @@
 //
 // On average it carries no more than the slowest peer lets it, because all ranks wait for that one. While data waits
 // for many peers at once, though, only this rank's own line holds them back. So the rates are kept by the number of
-// peers for which data waits, and the highest counts.
+// peers for which data waits, and the highest counts of those for half of the peers or more.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace qccl::engine {
 class LineCapacity {
  public:
   static constexpr Nanoseconds kEnough = std::chrono::milliseconds(120);  // of a rate that counts
-  static constexpr Nanoseconds kMemory = std::chrono::seconds(2);         // of waiting data: older rates fade
+  static constexpr Nanoseconds kMemory = std::chrono::seconds(1);         // of waiting data: older rates fade
   // Means are so much too low: TCP's windows take a moment to fill the line each time.
   static constexpr double kFilling = 1.08;
   static constexpr Nanoseconds kLately = std::chrono::seconds(5);
@@ -34,6 +34,7 @@ class LineCapacity {
     Peer& of = peers_[peer];
     if (acknowledged >= of.acknowledged) bytes_ += acknowledged - of.acknowledged;
     of.acknowledged = acknowledged;
+    ++sampled_;
     if (!waits) of.waits_since = kForever;
     // What is acknowledged now left a round trip ago.
     if (waits && of.waits_since != kForever && now - of.waits_since > round_trip + (now - last_)) ++waiting_;
@@ -44,17 +45,18 @@ class LineCapacity {
     const Nanoseconds time = now - std::exchange(last_, now);
     const std::uint64_t bytes = std::exchange(bytes_, 0);
     const std::size_t waiting = std::exchange(waiting_, 0);
+    half_ = (std::exchange(sampled_, 0) + 1) / 2;
     if (waiting > 0) by_waiting_[waiting].add(static_cast<double>(bytes), std::chrono::duration<double>(time).count());
   }
 
   // Packets were sent again a short while ago: the line was full, so that rate() is what it carries. Otherwise windows
   // may have kept it from being full.
   bool was_full() const { return dropped_ != TimePoint{} && last_ - dropped_ < kLately; }
-  // Bytes a second; 0 if too little has passed.
+  // Bytes a second; 0 if data has not waited for half of the peers for long enough.
   double rate() const {
     double highest = 0;
     Carried at_least;  // while data waited for so many peers or more
-    for (std::size_t waiting = by_waiting_.size(); waiting-- > 1;) {
+    for (std::size_t waiting = by_waiting_.size(); waiting-- > std::max<std::size_t>(1, half_);) {
       at_least.bytes += by_waiting_[waiting].bytes;
       at_least.seconds += by_waiting_[waiting].seconds;
       if (at_least.seconds >= std::chrono::duration<double>(kEnough).count())
@@ -86,7 +88,9 @@ class LineCapacity {
   TimePoint dropped_{};
   std::uint64_t resent_ = 0;
   std::uint64_t bytes_ = 0;  // of this sample, of all peers
+  std::size_t sampled_ = 0;
   std::size_t waiting_ = 0;
+  std::size_t half_ = 1;
 };
 
 }  // namespace qccl::engine

@@ -58,6 +58,15 @@ TEST(LineCapacity, is_what_goes_to_all_peers_while_data_waits_for_all_of_them) {
   EXPECT_NEAR(line.capacity.rate(), kFilling * 12e6, 1e3);
 }
 
+// Such a rate may be that of the slow peer.
+TEST(LineCapacity, is_unknown_while_data_waits_for_few_peers_only) {
+  ThreePeers line;
+  line.carry({0, 0, 2e6}, {2}, 500);
+  EXPECT_EQ(line.capacity.rate(), 0);
+  line.carry({3e6, 0, 2e6}, {0, 2}, 20);
+  EXPECT_NEAR(line.capacity.rate(), kFilling * 5e6, 1e3);
+}
+
 TEST(LineCapacity, bytes_that_left_before_data_waited_say_nothing) {
   ThreePeers line;
   for (int call = 0; call < 50; ++call) {

@@ -71,13 +71,14 @@ def test_steps_of_training_are_timed_by_each_contestant(tmp_path, wan):
 
 def test_two_jobs_and_other_flows_share_lines(tmp_path, wan):
     done = subprocess.run(
-        [ROOT / "bench/hosts/sharing", "--hosts", "3", "--line", "50mbit+1ms", "--bytes", "256K", "--samples", "4",
+        [ROOT / "bench/hosts/sharing", "--hosts", "3", "--line", "50mbit+1ms", "--bytes", "768K", "--samples", "4",
          "--flows", "2", "--json", tmp_path / "sharing.json"],
         env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=4 * DEADLINE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     alone, both, beside = json.loads((tmp_path / "sharing.json").read_text())
     assert [len(row["seconds"]) for row in (alone, both, beside)] == [1, 2, 1]
-    assert 0 < beside["qccl"] < beside["others"] < 1.1, "two flows fill the line that a short job hardly uses"
+    assert min(beside["qccl"], beside["others"]) > 0.2, "nobody is starved"
+    assert beside["qccl"] + beside["others"] < 1.1
     assert alone["others"] < 0.2 * alone["qccl"]
     assert "| one job beside 2 TCP flows |" in done.stdout

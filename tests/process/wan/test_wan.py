@@ -318,6 +318,15 @@ def test_hosts_with_equal_lines_have_equal_shares():
     assert not any(re.search(SHARES, log) for _, log in results), results
 
 
+def test_a_host_whose_line_is_slow_owns_less_and_sums_stay_right():
+    with Line("--rate", "100mbit", "--delay", "10ms", "--host", "4", "--rate", "20mbit", hosts=4) as line:
+        results = line.all_reduce("-b 2M -e 2M -n 12 -w 0 -c 1")
+    learned = [[[int(share) for share in each.split()] for each in re.findall(SHARES, log)] for _, log in results]
+    assert learned[0] and all(shares == learned[0] for shares in learned), results
+    assert all(shares[3] < 50 < min(shares[:3]) for shares in learned[0]), learned
+    assert "# Out of bounds values : 0 OK" in results[0][0], results[0]
+
+
 def test_wrong_options_are_an_error_and_leave_nothing_behind():
     refused = subprocess.run([WAN, "up", "wanwrong", "2", "--delay", "long"], capture_output=True, text=True)
     assert refused.returncode != 0 and "--delay: long" in refused.stderr

@@ -24,10 +24,13 @@ std::string name_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-ShrinkRoll::ShrinkRoll(std::vector<int> ranks, GroupRank self)
-    : ranks_(std::move(ranks)),
-      self_(self),
-      reports_(ranks_.size(), {Presence::away, {MemberSet(ranks_.size(), 0)}, Losses(ranks_.size())}) {}
+// Not by one nested initializer: where memory runs out in it, GCC 12 frees a part twice.
+ShrinkRoll::ShrinkRoll(std::vector<int> ranks, GroupRank self) : ranks_(std::move(ranks)), self_(self) {
+  Report nothing;
+  nothing.terms.without.resize(ranks_.size());
+  nothing.losses.resize(ranks_.size());
+  reports_.assign(ranks_.size(), nothing);
+}
 
 void ShrinkRoll::enter(ShrinkTerms terms, Losses losses) {
   reports_[self_.index()] = {Presence::here, std::move(terms), std::move(losses)};

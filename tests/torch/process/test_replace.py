@@ -112,7 +112,9 @@ def test_fsdp2_and_compiled_programs_get_qccl_for_every_device(tmp_path):
 
 def test_the_program_may_be_a_module(tmp_path):
     (tmp_path / "trainer").mkdir()
-    program = TRAIN.format(backend="") + "    print(__name__, sys.argv[1:])\n"
+    # One write: ranks share the pipe.
+    says = "    import os\n    os.write(1, f'{__name__} {sys.argv[1:]}\\n'.encode())\n"
+    program = TRAIN.format(backend="") + says
     (tmp_path / "trainer" / "train.py").write_text(textwrap.dedent(program))
     command = [sys.executable, *TORCHRUN, "-m", "qccl.replace", "-m", "trainer.train", "--lr", "1"]
     done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=tmp_path, capture_output=True,

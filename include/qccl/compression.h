@@ -69,6 +69,14 @@ struct H4Options {
   bool unbiased = true;  // true: unbiased over its random signs; false: least error
 };
 
+struct GridOptions {
+  double bound = 0;             // the largest error of every finite element, 1e-30..1e30; 0: `relative` says the step
+  double relative = 0.5;        // the step over the root mean square of a bucket, 0.03125..4
+  std::uint32_t bucket = 4096;  // elements that share a step, with `relative`: 256, 512, .. 65536
+  bool entropy = false;         // an entropy code in place of widths by block: fewer bytes, a tenth of the speed
+  Rounding rounding = Rounding::nearest;
+};
+
 // No compression: every element at its own size.
 constexpr Compression none() { return {}; }
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
@@ -94,6 +102,11 @@ Compression sign(SignOptions options = {});
 // A randomized Hadamard transform of each 256 elements and 4, 8 or 16 levels: for any data, nearly the error of
 // normally distributed data. Throws Error(invalid_argument) for bits outside the range above.
 Compression h4(H4Options options = {});
+
+// Multiples of a step, in as many bits as each 32 of them need. The step keeps `bound`, or is `relative` times the root
+// mean square of a bucket. Throws Error(invalid_argument) for values outside the ranges above, and for another
+// `relative` or `bucket` together with `bound`.
+Compression grid(GridOptions options = {});
 
 // None, block_int() or minmax() of these bits: whichever a group's own calls show to be fastest at their size. Some
 // calls try each, then the ranks compare their times, and repeat this from time to time. The error is at most that of

@@ -97,6 +97,7 @@ std::string fault(const CodecEntry& entry, const Compression& value) {
       return fmt::format("{} can't be {}", entry.settings[i].key, number);
     }
   }
+  if (entry.conflict != nullptr) return std::string(entry.conflict({entry.settings, value.settings}));
   return {};
 }
 

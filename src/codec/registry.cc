@@ -37,7 +37,8 @@ constinit const CodecEntry kAutoCodec = {
 
 // The index is Compression::codec, which ranks exchange: a new codec comes last.
 constexpr const CodecEntry* kCodecs[] = {
-    &kNone, &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kSignCodec, &kH4Codec, &kAutoCodec,
+    &kNone,      &kCastCodec, &kMinmaxCodec, &kIntCodec,  &kLosslessCodec,
+    &kTopkCodec, &kSignCodec, &kH4Codec,     &kAutoCodec, &kGridCodec,
 };
 
 }  // namespace

@@ -70,6 +70,8 @@ struct CodecEntry {
   std::shared_ptr<const Codec> (*make)(const SettingValues& values) = nullptr;
   // float16 and bfloat16 are sent uncompressed, because the codec would not make them smaller.
   bool only_float32 = false;
+  // For settings that exclude each other: why these values can't be together, or "".
+  std::string_view (*conflict)(const SettingValues& values) = nullptr;
   // For an entry that stands for others: what a call may be sent as, none first.
   std::vector<Compression> (*candidates)(const SettingValues& values) = nullptr;
   // The specifications that benchmarks run and tests try, separated by blanks. Empty: the default one.
@@ -83,7 +85,8 @@ std::shared_ptr<const Codec> make(const SettingValues& values) {
 }
 
 // Defined in the codecs' folders.
-extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec;
+extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec,
+    kGridCodec;
 
 using CodecList = std::span<const CodecEntry* const>;
 

@@ -45,6 +45,7 @@ struct CodecSpeed {
   std::string codec;
   double encode_rate = 0;
   double decode_rate = 0;  // decoding and adding
+  bool is_typical = true;  // false: it says nothing of codecs without an entry, as an entropy code's
 };
 
 struct Profile {
@@ -59,7 +60,7 @@ struct Profile {
   std::vector<CodecSpeed> codecs;
 
   // The speed of the longest matching beginning of the specification ("minmax:bits=4,bucket_size=1024"). "none" is
-  // infinitely fast; a codec without an entry is as slow as the slowest entry.
+  // infinitely fast; a codec without an entry is as slow as the slowest typical entry.
   CodecSpeed speed_of(std::string_view codec) const;
 };
 

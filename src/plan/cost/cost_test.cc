@@ -277,6 +277,16 @@ TEST(Profile, the_longest_matching_beginning_gives_a_codecs_speed) {
   EXPECT_EQ(profile.speed_of("none").encode_rate, 0);
 }
 
+TEST(Profile, an_entropy_code_says_nothing_of_other_codecs) {
+  const Profile& known = default_profile();
+  EXPECT_LT(known.speed_of("grid:entropy=rans,relative=0.25").encode_rate, 2e9);
+  EXPECT_GT(known.speed_of("grid:relative=0.25").encode_rate, 2e9);
+  EXPECT_EQ(known.speed_of("h4").encode_rate, known.speed_of("minmax").encode_rate);
+  const auto profile = parse_profile("codec_GBps grid:entropy=rans,relative=1 1 1\n");
+  ASSERT_TRUE(profile.ok());
+  EXPECT_EQ(profile.value().speed_of("h4").encode_rate, known.speed_of("h4").encode_rate);
+}
+
 TEST(Profile, a_later_line_for_the_same_codec_wins) {
   const auto profile = parse_profile("codec_GBps h4 1 2\ncodec_GBps h4 3 4\n");
   ASSERT_TRUE(profile.ok());

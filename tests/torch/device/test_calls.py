@@ -372,6 +372,8 @@ def of_qccl(rank: int, place: Place) -> Any:
         "int:bits=4,rounding=stochastic",
         "sign",
         "topk:density=0.1",
+        "grid:relative=0.5",
+        "grid:entropy=rans,bound=0.01",
         "cast:type=bf16",
     ):
         feedback = qccl.ErrorFeedback(70_000)

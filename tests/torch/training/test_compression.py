@@ -32,7 +32,17 @@ def same_on_all_ranks(tensor):
 # ---- a call
 
 
-@pytest.mark.parametrize("spec, error", [("none", 1e-6), ("minmax:bits=8", 0.2), ("cast:type=bf16", 0.1)])
+@pytest.mark.parametrize(
+    "spec, error",
+    [
+        ("none", 1e-6),
+        ("minmax:bits=8", 0.2),
+        ("cast:type=bf16", 0.1),
+        ("grid:relative=0.25", 0.7),
+        ("grid:bound=0.01", 0.05),
+        ("grid:entropy=rans,bound=0.01", 0.05),
+    ],
+)
 def test_a_call_says_its_own_compression(spec, error):
     def body(rank):
         for count in (1, 100, COUNT):
@@ -96,11 +106,14 @@ def test_what_error_feedback_owes_makes_up_for_what_is_missing():
     run_ranks(body)
 
 
-def test_error_feedback_goes_on_from_a_checkpoint_with_the_same_bits():
+@pytest.mark.parametrize(
+    "spec", ["int:bits=4,rounding=stochastic", "grid:relative=1,rounding=stochastic", "grid:entropy=rans,bound=0.5"]
+)
+def test_error_feedback_goes_on_from_a_checkpoint_with_the_same_bits(spec):
     def body(rank):
         def call(number, feedback):
             tensor = gaussian(rank, number)
-            qccl.all_reduce(tensor, compression="int:bits=4,rounding=stochastic", error_feedback=feedback)
+            qccl.all_reduce(tensor, compression=spec, error_feedback=feedback)
             return tensor
 
         feedback = qccl.ErrorFeedback(COUNT)

@@ -1,0 +1,51 @@
+#include "kernels/grid/grid.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/grid/grid.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "kernels/grid/grid_entropy.h"
+#include "kernels/grid/grid_reference.h"
+#include "kernels/simd_dispatch.h"
+
+#include "kernels/grid/grid_slices-inl.h"
+
+#if HWY_ONCE
+namespace qccl::kernels {
+
+namespace {
+
+// The widest form of a bucket's blocks: |q| <= sqrt(n) / relative, more by the roundings of step and value.
+int widest_of(const GridFormat& format) {
+  const double most = std::sqrt(static_cast<double>(format.bucket_size)) / double{format.relative} * (1 + 0x1p-7) + 1;
+  const auto largest = static_cast<std::int32_t>(std::min(most, double{grid::kLargestInteger}));
+  return grid::width_of(grid::form_of(grid::zigzag(largest)));
+}
+
+// The most that the entropy stage takes beside blocks: no group takes more than its blocks with their forms.
+constexpr std::size_t entropy_bytes(std::size_t n) {
+  const std::size_t segments = bucket_count(grid::kSegment, n), groups = bucket_count(grid::kGroup, n);
+  return segments * (sizeof(grid::States) + sizeof(std::uint16_t)) + (groups + 1) / 2 + 2 * groups;
+}
+
+}  // namespace
+
+std::size_t grid_max_bytes(const GridFormat& format, std::size_t n) {
+  const std::size_t headers = grid_step_bytes(format, n) + (format.entropy ? entropy_bytes(n) : grid_form_bytes(n));
+  if (format.is_relative()) return headers + grid::eights(n) * static_cast<std::size_t>(widest_of(format));
+  const std::size_t last = n % kGridBlock;
+  return headers + (n - last) * sizeof(float) +
+         std::max(grid::block_bytes(grid::kRawForm, last), grid::block_bytes(14, last));
+}
+
+QCCL_KERNEL(std::size_t, grid_encode,
+            (const GridFormat& format, const float* source, std::size_t n, std::byte* target,
+             const RandomStream* random),
+            (format, source, n, target, random))
+QCCL_KERNEL(bool, grid_decode,
+            (const GridFormat& format, const std::byte* source, std::size_t bytes, const float* addend, float* target,
+             std::size_t n),
+            (format, source, bytes, addend, target, n))
+
+}  // namespace qccl::kernels
+#endif  // HWY_ONCE

@@ -268,8 +268,8 @@ int csv_main(const std::vector<std::string>& arguments) {
 }
 
 int plot_main(const std::vector<std::string>& arguments) {
-  CommandLine app("Draws the operations, the outer loop's rounds and the gauges of all ranks in the files.", "qccl log plot",
-                  "OUT FILE...", kPlotFooter);
+  CommandLine app("Draws the operations, the outer loop's rounds and the gauges of all ranks in the files.",
+                  "qccl log plot", "OUT FILE...", kPlotFooter);
   Flags flags;
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
       ->required()

@@ -16,7 +16,8 @@ namespace qccl::torch_binding {
 struct GroupSettings {
   std::optional<Compression> compression{};             // unset: the environment's, for sums of gradients only
   bool error_feedback = false;                          // for all compressed reductions
-  std::optional<Compression> all_gather_compression{};  // for floating point tensors
+  std::optional<Compression> all_gather_compression{};  // for floating point tensors, as the next
+  std::optional<Compression> message_compression{};
 };
 
 struct GroupOptions final : c10d::Backend::Options {

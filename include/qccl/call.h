@@ -44,6 +44,12 @@ struct MessageOptions {
   std::optional<Milliseconds> timeout{};  // of this operation; unset: the group's
   std::string log_name{};                 // see CallOptions::log_name
   std::optional<DeviceStream> stream{};   // see CallOptions::stream; the peer's buffer may be in other memory
+  // Of float32, float16 and bfloat16; the same on sender and receiver. Unset: none, whatever the group's. The receiver
+  // gets what one encoding leaves, within the codec's bound. auto is refused: a message names its codec.
+  std::optional<Compression> compression{};
+  // Of the sender alone, with as many elements as the message: one for each channel, whose messages are sent one after
+  // the other. The message is v = x + e, and e becomes v - decode(encode(v)); a send that fails leaves e unchanged.
+  ErrorFeedback error_feedback{};
 };
 
 // One count for each rank; 0 is allowed.

@@ -28,8 +28,8 @@ class FeedbackState;
 }  // namespace internal
 
 // A handle: copies name the same state, which a call keeps alive until it ends. For all_reduce, reduce and
-// reduce_scatter of sums (sum, avg, premul_sum) of float32, float16 and bfloat16; every rank of the call passes one or
-// none does. A call that ends up uncompressed leaves the state unchanged.
+// reduce_scatter of sums (sum, avg, premul_sum) of float32, float16 and bfloat16, where every rank of the call passes
+// one or none does, and for sends. A call that ends up uncompressed leaves the state unchanged.
 //
 // A call is a transaction: after one that failed, residual and counter are what they were before it, and it can be
 // repeated, in this group or in the one that shrink() returns. Memory: two float32 an element, one of them for the

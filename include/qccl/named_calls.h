@@ -190,10 +190,10 @@ class NamedCalls {
   }
 
   // Messages of `count` elements from one rank to another, ordered independently of the collectives: between two ranks
-  // the first send of a tag matches the first recv of that tag. If count or type differ, the group fails on all ranks
-  // with misuse. A blocking call returns when the message is sent or received, at most after its timeout, and fails as
-  // collectives do. A send may end before its recv is called (up to 64 KiB, within a budget), but the caller must not
-  // count on that; a send to this rank itself ends when it is received.
+  // the first send of a tag matches the first recv of that tag. If count, type or compression differ, the group fails
+  // on all ranks with misuse. A blocking call returns when the message is sent or received, at most after its timeout,
+  // and fails as collectives do. A send may end before its recv is called (up to 64 KiB, within a budget), but the
+  // caller must not count on that; a send to this rank itself ends when it is received.
   void send(const void* data, std::size_t count, DataType type, int to, MessageOptions options = {}) {
     self().run(MessageCall{data, nullptr, false, count, type, to, std::move(options)});
   }
@@ -208,7 +208,7 @@ class NamedCalls {
     return self().post(MessageCall{nullptr, data, true, count, type, from, std::move(options)});
   }
   // Sends and receives at the same time, so that ranks may exchange in any pattern. The two buffers do not overlap.
-  // Returns the sender's rank.
+  // The error feedback is the send's. Returns the sender's rank.
   struct Outgoing {
     const void* data;
     std::size_t count;
@@ -222,8 +222,10 @@ class NamedCalls {
     int from;
   };
   int sendrecv(const Outgoing& out, const Incoming& in, const MessageOptions& options = {}) {
+    MessageOptions receiving = options;
+    receiving.error_feedback = {};
     const MessageCall both[] = {{out.data, nullptr, false, out.count, out.type, out.to, options},
-                                {nullptr, in.data, true, in.count, in.type, in.from, options}};
+                                {nullptr, in.data, true, in.count, in.type, in.from, std::move(receiving)}};
     return self().run(std::span<const MessageCall>(both));
   }
 

@@ -64,6 +64,13 @@ struct PipelineOptions {
   // true: the shape and type precede every tensor, and the receiving tensor adopts them. false: receivers already have
   // the right shape and type, which saves the latency of a message. The same on all stages.
   bool variable_shapes = false;
+  // Of float32, float16 and bfloat16 tensors on their way to a neighbour, forward and backward; other types, and what
+  // the last stage broadcasts, are sent as they are. The same on all stages.
+  Compression compression{};
+  // A residual for each direction of a stage: the error of one tensor is added to the next that goes the same way. A
+  // tensor with another number of elements begins with zeros. One tensor a direction may be on its way: with
+  // exchange_async(), wait for the Work first.
+  bool error_feedback = false;
 };
 
 // The tensors one stage moves in one call; null tensors do not move. The first and the last stage are neighbours of
@@ -77,7 +84,8 @@ struct PipelineExchange {
 
 // The stages of a model, one per rank of a group, in rank order. Every call blocks until its tensors are sent and
 // received, at most for the group's timeout, and throws what Communicator::send() and recv() throw; a send that no
-// stage receives throws deadline_exceeded. One thread at a time.
+// stage receives throws deadline_exceeded. Compressed tensors are within the codec's bound of those sent. One thread at
+// a time.
 class Pipeline {
  public:
   // Collective over the group, of which it makes a dup(), so that its messages are separate from all others. Throws
@@ -122,9 +130,12 @@ class Pipeline {
   void require_next(const char* call) const;
   void require_prev(const char* call) const;
   void move(const PipelineExchange& exchange);
+  void fit_feedback(const PipelineExchange& exchange);
 
   Communicator group_;
   const PipelineOptions options_;
+  ErrorFeedback forward_feedback_;
+  ErrorFeedback backward_feedback_;
 };
 
 // Copies the root's tensor to all ranks of a group, whose tensors adopt its shape and type. Blocking, collective;

@@ -13,10 +13,12 @@ class Options(Backend.Options):
         timeout: timedelta | None = None,
         error_feedback: bool = False,
         all_gather_compression: str | None = None,
+        message_compression: str | None = None,
     ) -> None: ...
     compression: str | None
     error_feedback: bool
     all_gather_compression: str | None
+    message_compression: str | None
     timeout: timedelta | None
 
 class GroupSpec:
@@ -70,7 +72,7 @@ class MeshShape:
     def groups(self, along: str) -> list[list[int]]: ...
 
 class Pipeline:
-    def __init__(self, group: Any, variable_shapes: bool) -> None: ...
+    def __init__(self, group: Any, variable_shapes: bool, compression: str, error_feedback: bool) -> None: ...
     def exchange(
         self,
         to_next: torch.Tensor | None,
@@ -142,6 +144,8 @@ class CompressedPart:
 def all_reduce_parts(
     backend: Any, parts: list[CompressedPart], whole: torch.Tensor, op: Any, asynchronous: bool
 ) -> Any: ...
+def send(backend: Any, part: CompressedPart, to: int, tag: int) -> Any: ...
+def recv(backend: Any, part: CompressedPart, source: int, tag: int) -> Any: ...
 def hook_future(
     work: Any, share_work: Any | None, share: torch.Tensor | None
 ) -> torch.futures.Future[torch.Tensor]: ...

@@ -91,6 +91,69 @@ def all_reduce(
     return work if async_op else None
 
 
+def send(
+    tensor: torch.Tensor,
+    dst: int,
+    group: dist.ProcessGroup | None = None,
+    tag: int = 0,
+    *,
+    compression: str | None = None,
+    error_feedback: ErrorFeedback | None = None,
+    async_op: bool = False,
+) -> dist.Work | None:
+    """dist.send() with its own compression, which applies to tensors of any size; with async_op, dist.isend().
+
+    dst: as in dist.send(), the receiver's rank in the world.
+    compression: of a floating point tensor, as in Options; None uses the group's message_compression, "none" sends it
+        uncompressed. The receiver gives the same, and gets what one encoding leaves, within the codec's bound.
+    error_feedback: the sender's, of as many elements: the error of this message is added to the next one with it. One
+        for each receiver and use of a tag; wait for a message before the next.
+
+    Raises NotImplementedError if the type can't be compressed; ValueError for an unknown compression, an error feedback
+    of another size, or a rank that is not in the group; and the errors of dist.send() if the operation fails, on both
+    ranks also where their tensors or compressions differ.
+    """
+    state = None if error_feedback is None else error_feedback._state
+    part = _C.CompressedPart(tensor, compression, state)
+    work: dist.Work = _C.send(backend_of(group), part, _rank_in(group, dst), tag)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+def recv(
+    tensor: torch.Tensor,
+    src: int | None = None,
+    group: dist.ProcessGroup | None = None,
+    tag: int = 0,
+    *,
+    compression: str | None = None,
+    async_op: bool = False,
+) -> dist.Work | int:
+    """dist.recv() of what qccl.send() sends with the same compression; with async_op, dist.irecv().
+
+    src: as in dist.recv(), the sender's rank in the world; None takes a message of any rank. Without async_op, returns
+        it.
+
+    Raises what send() raises.
+    """
+    part = _C.CompressedPart(tensor, compression, None)
+    any_source = -1
+    work: dist.Work = _C.recv(backend_of(group), part, any_source if src is None else _rank_in(group, src), tag)
+    if async_op:
+        return work
+    work.wait()
+    if src is not None:
+        return src
+    found: Any = group or dist.group.WORLD
+    return dist.get_global_rank(found, work._source_rank())
+
+
+def _rank_in(group: dist.ProcessGroup | None, rank: int) -> int:
+    return rank if group is None else dist.get_group_rank(group, rank)
+
+
 def set_compression(group: dist.ProcessGroup | None, compression: str) -> None:
     """Sets the compression of the group's later reductions; None means the default group.
 

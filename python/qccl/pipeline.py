@@ -37,13 +37,16 @@ class Pipeline:
     dtype, device: of the tensors that stages receive. The tensors of a GPU travel through host memory.
     variable_shapes: sends every tensor's shape before the tensor, so that receivers need not know it and may leave out
         `shape`. All stages must give the same.
+    compression: of float32, float16 and bfloat16 tensors, forward and backward, as in Options; their receiver gets what
+        one encoding leaves, within the codec's bound. All stages must give the same.
+    error_feedback: each stage adds the error of a tensor that it has sent to the next in that direction.
 
     Making it is collective over the group. Its messages are separate from all others of the group. Received tensors
     require a gradient if their type can have one. On a stage without the neighbour in question, recv_forward() to
     send_backward_recv_forward() do nothing and return None, so that a schedule can call them on every stage.
 
-    Raises ValueError if the group has another backend, and an error of torch.distributed if ranks differ in
-    variable_shapes.
+    Raises ValueError if the group has another backend or for an unknown compression, and an error of
+    torch.distributed if ranks differ in variable_shapes or compression.
     """
 
     def __init__(
@@ -52,13 +55,15 @@ class Pipeline:
         dtype: torch.dtype = torch.float32,
         variable_shapes: bool = False,
         device: torch.device | str = "cpu",
+        compression: str | None = None,
+        error_feedback: bool = False,
     ) -> None:
         self.group = group
         self.dtype = dtype
         self.device = torch.device(device)
         self.variable_shapes = variable_shapes
         self.stage, self.stages = _stage(group)
-        self._pipeline = _C.Pipeline(backend_of(group), variable_shapes)
+        self._pipeline = _C.Pipeline(backend_of(group), variable_shapes, compression or "none", error_feedback)
 
     @property
     def is_first(self) -> bool:

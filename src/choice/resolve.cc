@@ -15,6 +15,11 @@
 namespace qccl::comm {
 namespace {
 
+std::string unsupported_reason(DataType type) {
+  if (is_compressible(type)) return {};
+  return fmt::format("{} can't be compressed, only float32, float16 and bfloat16 can", to_string(type));
+}
+
 // Why a codec does not support this call; empty if it does.
 std::string unsupported_reason(Collective collective, DataType type, ReduceOp op) {
   if (!is_compressible(collective)) {
@@ -26,10 +31,7 @@ std::string unsupported_reason(Collective collective, DataType type, ReduceOp op
   if (is_reduction(collective) && !is_sum(op)) {
     return fmt::format("a {} reduction can't be compressed, only sum, avg and premul_sum can", to_string(op));
   }
-  if (!is_compressible(type)) {
-    return fmt::format("{} can't be compressed, only float32, float16 and bfloat16 can", to_string(type));
-  }
-  return {};
+  return unsupported_reason(type);
 }
 
 // "sum, min, max, ..."
@@ -39,6 +41,17 @@ std::string supported_ops(DataType type) {
     if (supports(type, op)) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(op));
   }
   return names;
+}
+
+// Checks the state of a call of that many elements.
+Status check_state(std::string_view operation, std::uint64_t elements, const ErrorFeedback& feedback) {
+  if (feedback.size() != elements) {
+    return Failure(ErrorKind::invalid_argument, fmt::format("{}: error feedback for {} elements, but the input has {}",
+                                                            operation, feedback.size(), elements));
+  }
+  const std::string reason = feedback.state()->unusable_reason();
+  if (!reason.empty()) return Failure(ErrorKind::misuse, fmt::format("{}: {}", operation, reason));
+  return {};
 }
 
 // A failure that names the call.
@@ -106,14 +119,7 @@ Status check_feedback(const engine::ResolvedCall& call, int world, const ErrorFe
   if (const std::string reason = unsupported_reason(call.collective, call.type, call.op); !reason.empty()) {
     return refuse(ErrorKind::unsupported, call.collective, "error feedback: {}", reason);
   }
-  if (const std::uint64_t inputs = engine::input_elements(call, world, 0); feedback.size() != inputs) {
-    return refuse(ErrorKind::invalid_argument, call.collective, "error feedback for {} elements, but the input has {}",
-                  feedback.size(), inputs);
-  }
-  if (const std::string reason = feedback.state()->unusable_reason(); !reason.empty()) {
-    return refuse(ErrorKind::misuse, call.collective, "{}", reason);
-  }
-  return {};
+  return check_state(to_string(call.collective), engine::input_elements(call, world, 0), feedback);
 }
 
 // The call's algorithm, else the group's for the collectives that have it.
@@ -155,6 +161,12 @@ Compression current_compression(const Compression& compression, const Collective
   return trial == nullptr ? none() : trial->current();
 }
 
+// The codec makes the type smaller.
+bool fits_type(const Compression& compression, DataType type) {
+  const CodecEntry* codec = entry_of(compression);
+  return codec == nullptr || !codec->only_float32 || type == DataType::float32;
+}
+
 }  // namespace
 
 Result<Compression> choose_compression(const CollectiveCall& call, int world, const GroupDefaults& defaults) {
@@ -168,9 +180,32 @@ Result<Compression> choose_compression(const CollectiveCall& call, int world, co
   if (!unsupported.empty() || world == 1) return none();
   if (!is_explicit && !is_reduction(call.collective)) return none();
   if (!is_explicit && total_count(call) * element_bytes(call.type) < defaults.min_bytes) return none();
-  const CodecEntry* codec = entry_of(wanted);
-  if (codec != nullptr && codec->only_float32 && call.type != DataType::float32) return none();
-  return wanted;
+  return fits_type(wanted, call.type) ? wanted : none();
+}
+
+Result<Compression> choose_compression(const MessageCall& call) {
+  const char* const operation = call.incoming ? "recv" : "send";
+  const Compression wanted = call.options.compression.value_or(none());
+  const ErrorFeedback& feedback = call.options.error_feedback;
+  const std::string unsupported = unsupported_reason(call.type);
+  if (!wanted.is_none() && !unsupported.empty()) {
+    return Failure(ErrorKind::unsupported, fmt::format("{}: {}: {}", operation, wanted.to_string(), unsupported));
+  }
+  if (is_automatic(wanted)) {
+    return Failure(
+        ErrorKind::unsupported,
+        fmt::format("{}: {}: only collectives choose their codec, name the message's", operation, wanted.to_string()));
+  }
+  if (!feedback.is_none()) {
+    if (call.incoming) {
+      return Failure(ErrorKind::unsupported, "recv: a message has error feedback on its sender alone");
+    }
+    if (!unsupported.empty()) {
+      return Failure(ErrorKind::unsupported, fmt::format("send: error feedback: {}", unsupported));
+    }
+    QCCL_TRY(check_state(operation, call.count, feedback));
+  }
+  return fits_type(wanted, call.type) ? wanted : none();
 }
 
 Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, const GroupDefaults& defaults) {

@@ -53,6 +53,10 @@ struct GroupDefaults {
 // that does not support it.
 Result<Compression> choose_compression(const CollectiveCall& call, int world, const GroupDefaults& defaults);
 
+// The codec of a message: the one that it names, or none where that would not make its type smaller. InvalidArgument,
+// Misuse or Unsupported if the call has a codec or an error feedback that it cannot have.
+Result<Compression> choose_compression(const MessageCall& call);
+
 // Checks the call and makes every choice except that of a mapped region. InvalidArgument or Unsupported if the call is
 // wrong.
 Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, const GroupDefaults& defaults);

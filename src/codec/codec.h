@@ -32,6 +32,7 @@ enum class RandomPhase : std::uint8_t {
   input,  // a rank's input, sent to others
   owner,  // a finished sum, on its way to all ranks
   hop,    // a partial sum, on its way to the next rank
+  message,
 };
 
 // RandomStream::key of one phase of one collective. `counter` distinguishes collectives: it is the group's count of

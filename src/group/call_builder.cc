@@ -102,23 +102,29 @@ CallArguments CallBuilder::build(const CollectiveCall& call) {
   arguments.awaited = call.options.awaited;
   if (is_staged(call)) staging_.stage(arguments, call);
   if (arguments.feedback != nullptr && !is_computed_by_device(arguments))
-    staging_.bring_home(*arguments.feedback, call);
+    staging_.bring_home(*arguments.feedback, to_string(call.collective));
   if (call.options.keep_input) staging_.keep_input(arguments, call);
   return arguments;
 }
 
-CallArguments CallBuilder::build(const MessageCall& call) const {
+CallArguments CallBuilder::build(const MessageCall& call) {
+  const std::string_view name = call.incoming ? "recv" : "send";
   if (const std::string reason = comm::invalid_reason(call, group_.size()); !reason.empty()) {
-    throw group_.invalid_argument(call.incoming ? "recv" : "send", reason);
+    throw group_.invalid_argument(std::string(name), reason);
   }
+  const Compression compression = take_or_throw(choose_compression(call), name);
   CallArguments arguments = arguments_of(call);
   arguments.input = static_cast<const std::byte*>(call.input);
   arguments.message = {.incoming = call.incoming,
                        .peer = GroupRank(call.peer),
                        .tag = call.options.tag,
                        .count = call.count,
-                       .type = call.type};
+                       .type = call.type,
+                       .compression = compression,
+                       .codec = take_or_throw(message_codecs_.find_or_make(compression), name)};
+  if (!compression.is_none()) arguments.feedback = call.options.error_feedback.state();
   if (call.options.stream) staging_.stage(arguments, call);
+  if (arguments.feedback != nullptr) staging_.bring_home(*arguments.feedback, name);
   return arguments;
 }
 
@@ -168,31 +174,35 @@ bool CallBuilder::suits_region(const engine::ResolvedCall& resolved, const engin
          defaults_.algorithm == Algorithm::automatic;
 }
 
+template <class T>
+T CallBuilder::take_or_throw(Result<T> result, std::string_view operation) const {
+  if (result.ok()) return std::move(*result);
+  ErrorInfo info = group_.failure(result.error().kind, result.error().message);
+  info.operation = operation;
+  throw Error(std::move(info));
+}
+
 PlanCache::Plan CallBuilder::plan_of(const CollectiveCall& call, const std::optional<MappedRegions::Match>& region) {
   const RegionOffset offset = region ? RegionOffset{region->region->id, region->offset} : RegionOffset{};
   const bool has_signature = !is_automatic(call) && PlanCache::has_signature(call);
   if (has_signature) {
     if (auto plan = plans_.find(call, offset)) return plan;
   }
-  auto resolved = comm::resolve(call, group_.size(), defaults_);
-  if (!resolved.ok()) {
-    ErrorInfo info = group_.failure(resolved.error().kind, resolved.error().message);
-    info.operation = to_string(call.collective);
-    throw Error(std::move(info));
-  }
+  engine::ResolvedCall resolved =
+      take_or_throw(comm::resolve(call, group_.size(), defaults_), to_string(call.collective));
   const bool may_choose = call.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
-  if (is_staged(call)) staging_.place(call, *resolved, may_choose);
-  if (region && suits_region(*resolved, *region->region, call.options)) {
-    if (region->region->on_board) resolved->algorithm = Algorithm::one_shot;
-    resolved->region = offset.region;
-    resolved->region_offset = offset.bytes;
+  if (is_staged(call)) staging_.place(call, resolved, may_choose);
+  if (region && suits_region(resolved, *region->region, call.options)) {
+    if (region->region->on_board) resolved.algorithm = Algorithm::one_shot;
+    resolved.region = offset.region;
+    resolved.region_offset = offset.bytes;
   }
-  auto plan = plans_.find(*resolved);
+  auto plan = plans_.find(resolved);
   const bool is_new = plan == nullptr;
   if (is_new) {
-    auto codec = plans_.find_codec(resolved->compression);
-    if (codec == nullptr) codec = make_codec(resolved->compression).take_or_throw();
-    plan = std::make_shared<const engine::ExecutablePlan>(*resolved, group_.size(), GroupRank(group_.rank),
+    auto codec = plans_.find_codec(resolved.compression);
+    if (codec == nullptr) codec = make_codec(resolved.compression).take_or_throw();
+    plan = std::make_shared<const engine::ExecutablePlan>(resolved, group_.size(), GroupRank(group_.rank),
                                                           std::move(codec));
   }
   if (has_signature) {
@@ -222,10 +232,12 @@ std::string CallBuilder::invalid_reason(const engine::ExecutablePlan& plan, cons
 double predict_seconds(const CallArguments& arguments, const GroupIdentity& group, const GroupDefaults& defaults) {
   if (!arguments.message) return predict_seconds(arguments.plan->call(), group.size(), defaults);
   const engine::Message& message = *arguments.message;
-  const auto bytes = static_cast<double>(message.count * element_bytes(message.type));
+  const std::size_t bytes = message.codec == nullptr
+                                ? message.count * element_bytes(message.type)
+                                : message.codec->expected_encoded_bytes(message.count, message.type);
   // A message of any rank counts as one of this host.
   const int peer = message.peer.value() < 0 ? group.rank : message.peer.value();
-  return defaults.algorithms->predict_message(bytes, peer, group.rank);
+  return defaults.algorithms->predict_message(static_cast<double>(bytes), peer, group.rank);
 }
 
 }  // namespace qccl::comm

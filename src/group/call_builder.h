@@ -51,7 +51,7 @@ class CallBuilder {
 
   // Throws Error, naming the group, if the call is wrong. A warm call finds its plan and allocates nothing.
   engine::CallArguments build(const CollectiveCall& call);
-  engine::CallArguments build(const MessageCall& call) const;
+  engine::CallArguments build(const MessageCall& call);
   // The choices that build() would make now, but for a mapped region. Throws Error.
   engine::ResolvedCall resolve(const CollectiveCall& call) const {
     return comm::resolve(call, group_.size(), defaults_).take_or_throw();
@@ -78,6 +78,8 @@ class CallBuilder {
                     const CallOptions& options) const;
   PlanCache::Plan plan_of(const CollectiveCall& call, const std::optional<MappedRegions::Match>& region);
   std::string invalid_reason(const engine::ExecutablePlan& plan, const CollectiveCall& call) const;
+  template <class T>
+  T take_or_throw(Result<T> result, std::string_view operation) const;
   template <class AnyCall>
   engine::CallArguments arguments_of(const AnyCall& call) const;
 
@@ -88,6 +90,7 @@ class CallBuilder {
   AlgorithmTable algorithms_;
   CompressionTrials trials_;
   PlanCache plans_;
+  MessageCodecs message_codecs_;
   GroupDefaults defaults_;
   Nanoseconds timeout_;
   std::atomic<bool> defaults_to_automatic_{false};  // whether defaults_.compression is automatic

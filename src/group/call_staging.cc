@@ -75,10 +75,10 @@ void CallStaging::stage(CallArguments& arguments, const CollectiveCall& call) co
   attach(arguments, take_or_throw(std::move(device), to_string(call.collective)));
 }
 
-void CallStaging::bring_home(internal::FeedbackState& feedback, const CollectiveCall& call) const {
+void CallStaging::bring_home(internal::FeedbackState& feedback, std::string_view operation) const {
   if (feedback.is_busy()) return;
   Status home = feedback.bring_home();
-  if (!home.ok()) take_or_throw(Result<bool>(home.failure()), to_string(call.collective));
+  if (!home.ok()) take_or_throw(Result<bool>(home.failure()), operation);
 }
 
 void CallStaging::stage(CallArguments& arguments, const MessageCall& call) const {

@@ -30,7 +30,7 @@ class CallStaging {
   void stage(engine::CallArguments& arguments, const MessageCall& call) const;
   // The call computes on the host: the state must be there, too, unless another call has it; then this one will be
   // refused when it is posted.
-  void bring_home(internal::FeedbackState& feedback, const CollectiveCall& call) const;
+  void bring_home(internal::FeedbackState& feedback, std::string_view operation) const;
   // The call, which is staged if it names a stream, gives its input back if it fails. Throws std::bad_alloc.
   void keep_input(engine::CallArguments& arguments, const CollectiveCall& call) const;
 

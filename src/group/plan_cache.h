@@ -107,4 +107,23 @@ class PlanCache {
   std::size_t next_ = 0;  // follows the entry found last: programs repeat their calls in order
 };
 
+// The codecs of a group's messages: those of the last kCodecs different compressions. One thread at a time.
+class MessageCodecs {
+ public:
+  // Null for none. InvalidArgument if there is no such codec or setting.
+  Result<std::shared_ptr<const Codec>> find_or_make(const Compression& compression) {
+    if (compression.is_none()) return std::shared_ptr<const Codec>();
+    const auto found = std::ranges::find(codecs_, compression, &Entry::first);
+    if (found != codecs_.end()) return found->second;
+    QCCL_ASSIGN(std::shared_ptr<const Codec> made, make_codec(compression));
+    if (codecs_.size() == kCodecs) codecs_.erase(codecs_.begin());
+    return codecs_.emplace_back(compression, std::move(made)).second;
+  }
+
+ private:
+  using Entry = std::pair<Compression, std::shared_ptr<const Codec>>;
+  static constexpr std::size_t kCodecs = 8;
+  std::vector<Entry> codecs_;
+};
+
 }  // namespace qccl::comm

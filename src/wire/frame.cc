@@ -23,6 +23,9 @@ constexpr std::uint32_t kMagic = 0x31464351;  // "QCF1"
 constexpr std::size_t kNumberOffset = 44;
 constexpr std::size_t kChecksumOffset = 60;
 
+constexpr std::size_t kCodecOffset = 13;  // in an envelope
+constexpr std::size_t kSettingsBytes = kMostEnvelopeBytes - kEnvelopeBytes;
+
 std::uint32_t header_checksum(const std::byte* header) {
   return static_cast<std::uint32_t>(XXH3_64bits(header, kChecksumOffset));
 }
@@ -83,16 +86,28 @@ void encode_envelope(const Envelope& envelope, std::byte* target) {
   store(target, envelope.count);
   store(target + 8, envelope.tag);
   store(target + 12, static_cast<std::uint8_t>(envelope.type));
+  if (envelope.compression.is_none()) return;
+  store(target + kCodecOffset, static_cast<std::uint8_t>(envelope.compression.codec));
+  std::memcpy(target + kEnvelopeBytes, envelope.compression.settings.data(), kSettingsBytes);
+}
+
+std::size_t envelope_bytes(ConstBytes payload) {
+  return payload[kCodecOffset] == std::byte{} ? kEnvelopeBytes : kMostEnvelopeBytes;
 }
 
 Result<Envelope> decode_envelope(ConstBytes payload) {
-  if (payload.size() < kEnvelopeBytes) {
+  if (payload.size() < kEnvelopeBytes || payload.size() < envelope_bytes(payload)) {
     return Failure(ErrorKind::corrupt_data,
                    fmt::format("message of {} bytes is shorter than its envelope", payload.size()));
   }
-  return Envelope{.count = load<std::uint64_t>(payload.data()),
-                  .tag = load<std::int32_t>(payload.data() + 8),
-                  .type = static_cast<DataType>(load<std::uint8_t>(payload.data() + 12))};
+  Envelope envelope{.count = load<std::uint64_t>(payload.data()),
+                    .tag = load<std::int32_t>(payload.data() + 8),
+                    .type = static_cast<DataType>(load<std::uint8_t>(payload.data() + 12))};
+  if (envelope_bytes(payload) == kMostEnvelopeBytes) {
+    envelope.compression.codec = load<std::uint8_t>(payload.data() + kCodecOffset);
+    std::memcpy(envelope.compression.settings.data(), payload.data() + kEnvelopeBytes, kSettingsBytes);
+  }
+  return envelope;
 }
 
 std::uint64_t payload_checksum(ConstBytes payload) {

@@ -38,12 +38,14 @@
 //
 // The envelope of a message (send, recv) is the beginning of a `message` frame's payload:
 //
-// | offset | bytes | field | meaning                      |
-// |--------|-------|-------|------------------------------|
-// | 0      | 8     | count | elements                     |
-// | 8      | 4     | tag   | chosen by the caller         |
-// | 12     | 1     | type  | DataType, compared and shown |
-// | 13     | 3     |       | zero                         |
+// | offset | bytes | field    | meaning                                              |
+// |--------|-------|----------|------------------------------------------------------|
+// | 0      | 8     | count    | elements                                             |
+// | 8      | 4     | tag      | chosen by the caller                                 |
+// | 12     | 1     | type     | DataType, compared and shown                         |
+// | 13     | 1     | codec    | Compression::codec, compared and shown; 0: none      |
+// | 14     | 2     |          | zero                                                 |
+// | 16     | 48    | settings | Compression::settings, float64; only with a codec    |
 //
 // A small message's data follows its envelope; a larger one's comes in frames of its own, once granted.
 //
@@ -56,6 +58,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "qccl/compression.h"
 #include "qccl/types.h"
 
 namespace qccl::wire {
@@ -116,10 +119,13 @@ struct Envelope {
   std::uint64_t count = 0;
   std::int32_t tag = 0;
   DataType type = DataType::uint8;
+  Compression compression{};  // of the data
 };
 
 inline constexpr std::size_t kHeaderBytes = 64;
-inline constexpr std::size_t kEnvelopeBytes = 16;
+inline constexpr std::size_t kEnvelopeBytes = 16;  // without a codec
+inline constexpr std::size_t kMostEnvelopeBytes = kEnvelopeBytes + Compression::kMaxSettings * sizeof(double);
+static_assert(kMostEnvelopeBytes == 64);
 inline constexpr std::uint32_t kPayloadLimit = 256 * 1024;
 
 // Writes the header with its checksum to `target` (kHeaderBytes).
@@ -132,9 +138,14 @@ void set_frame_number(std::byte* header, std::uint32_t number);
 // The bytes must not change meanwhile: copy them out of shared memory first.
 Result<FrameHeader> decode_header(const std::byte* source);
 
-// Writes kEnvelopeBytes.
+inline std::size_t envelope_bytes(const Envelope& envelope) {
+  return envelope.compression.is_none() ? kEnvelopeBytes : kMostEnvelopeBytes;
+}
+// The same of a message frame's payload, which has at least kEnvelopeBytes.
+std::size_t envelope_bytes(ConstBytes payload);
+// Writes envelope_bytes().
 void encode_envelope(const Envelope& envelope, std::byte* target);
-// CorruptData if the payload is shorter than an envelope.
+// CorruptData if the payload is shorter than its envelope. The compression may be one that this library does not have.
 Result<Envelope> decode_envelope(ConstBytes payload);
 
 // Never 0, so that 0 can mean "not checked".

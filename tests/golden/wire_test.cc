@@ -68,6 +68,35 @@ TEST(GoldenFrame, every_field_is_read_back) {
   EXPECT_EQ(hex(again), kFrame);
 }
 
+// IEEE 754 of the settings: 4 is 0x4010000000000000, 1024 is 0x4090000000000000.
+constexpr const char* kEnvelope = "0807060504030201dccdbeef06000000";
+constexpr const char* kCompressedEnvelope =
+    "0807060504030201dccdbeef06020000"
+    "00000000000010400000000000009040"
+    "00000000000000000000000000000000"
+    "00000000000000000000000000000000";
+
+TEST(GoldenEnvelope, has_the_settings_of_a_codec_only_with_one) {
+  wire::Envelope envelope{.count = 0x0102030405060708, .tag = static_cast<std::int32_t>(0xEFBECDDC)};
+  std::array<std::byte, wire::kMostEnvelopeBytes> bytes{};
+  for (const auto& [codec, expected] : {std::pair{0u, kEnvelope}, {2u, kCompressedEnvelope}}) {
+    envelope.compression = {.codec = codec};
+    if (codec != 0) envelope.compression.settings = {4, 1024};
+    wire::encode_envelope(envelope, bytes.data());
+    const ConstBytes written = ConstBytes(bytes).first(wire::envelope_bytes(envelope));
+    EXPECT_EQ(hex(written), expected);
+    EXPECT_EQ(wire::envelope_bytes(written), written.size());
+    const auto decoded = wire::decode_envelope(written);
+    ASSERT_TRUE(decoded.ok());
+    EXPECT_EQ(decoded.value().count, envelope.count);
+    EXPECT_EQ(decoded.value().tag, envelope.tag);
+    EXPECT_EQ(decoded.value().compression, envelope.compression);
+    const auto cut = wire::decode_envelope(written.first(written.size() - 1));
+    ASSERT_FALSE(cut.ok());
+    EXPECT_EQ(cut.error().kind, ErrorKind::corrupt_data);
+  }
+}
+
 TEST(GoldenFrame, any_flipped_bit_is_refused) {
   for (std::size_t bit = 0; bit < 8 * wire::kHeaderBytes; ++bit) {
     std::array<std::byte, wire::kHeaderBytes> bytes;

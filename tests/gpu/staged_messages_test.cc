@@ -38,6 +38,33 @@ TEST_P(StagedMessages, messages_of_every_size_arrive_in_device_memory) {
   });
 }
 
+TEST_P(StagedMessages, compressed_messages_are_encoded_on_the_host) {
+  constexpr std::size_t kCount = 100'003;
+  expect_success(2, [](Communicator& comm) {
+    const ProgramStream stream;
+    ByteVector plain(kCount * sizeof(float)), expected(plain.size());
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 1013) - 500;
+    std::memcpy(plain.data(), values.data(), plain.size());
+    const DeviceBuffer memory(plain.size());
+    MessageOptions options{.compression = minmax({.bits = 4})};
+    if (comm.rank() == 0) {
+      comm.send(plain.data(), kCount, DataType::float32, 1, options);
+      memory.write(stream, plain);
+      options.stream = stream;
+      options.error_feedback = ErrorFeedback(kCount);
+      comm.send(memory.data(), kCount, DataType::float32, 1, options);
+      EXPECT_EQ(options.error_feedback.counter(), 1u);
+    } else {
+      comm.recv(expected.data(), kCount, DataType::float32, 0, options);
+      options.stream = stream;
+      comm.recv(memory.data(), kCount, DataType::float32, 0, options);
+      EXPECT_TRUE(memory.read(stream) == expected);
+      EXPECT_FALSE(expected == plain);
+    }
+  });
+}
+
 TEST_P(StagedMessages, a_message_may_go_from_device_to_host_memory_and_back) {
   constexpr std::size_t kCount = 100'003;
   expect_success(2, [](Communicator& comm) {

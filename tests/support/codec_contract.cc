@@ -332,6 +332,28 @@ std::vector<Compression> extreme_compressions() {
   return found;
 }
 
+std::string beyond_bound(const Codec& codec, std::span<const float> sent, std::span<const float> received,
+                         double rounding) {
+  const std::size_t bucket = codec.bucket_size();
+  for (std::size_t begin = 0; begin < sent.size(); begin += bucket) {
+    const auto values = sent.subspan(begin, std::min(bucket, sent.size() - begin));
+    BlockSummary block{.norm = 0, .elements = values.size()};
+    const bool is_finite = std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+    for (const float value : values) {
+      block.minimum = std::min(block.minimum, static_cast<double>(value));
+      block.maximum = std::max(block.maximum, static_cast<double>(value));
+      block.norm = std::hypot(block.norm, static_cast<double>(value));
+    }
+    const double bound = is_finite ? codec.error_bound(block) + rounding * block.magnitude() : 0;
+    for (std::size_t i = begin; i < begin + values.size(); ++i) {
+      const double error = std::fabs(static_cast<double>(received[i]) - sent[i]);
+      const bool holds = is_finite ? error <= bound : std::isfinite(sent[i]) || !std::isfinite(received[i]);
+      if (!holds) return fmt::format("element {}: {} became {}, bound {}", i, sent[i], received[i], bound);
+    }
+  }
+  return {};
+}
+
 std::string broken_promise(const Codec& codec) { return Contract(codec).check(); }
 
 }  // namespace qccl::testing

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ namespace qccl::testing {
 // ends of its valid range, the other settings at their defaults.
 std::vector<Compression> default_compressions();
 std::vector<Compression> extreme_compressions();
+
+// The first element of a tensor's one encoding that is off by more than the codec's bound for its bucket and `rounding`
+// of the bucket's magnitude, in words; "" if there is none. What is not finite must not have become a number.
+std::string beyond_bound(const Codec& codec, std::span<const float> sent, std::span<const float> received,
+                         double rounding = 0);
 
 // The first broken promise in words, or "". Checks every instruction set of this machine.
 std::string broken_promise(const Codec& codec);

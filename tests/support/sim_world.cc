@@ -91,6 +91,7 @@ SimWork SimWorld::post_message(int rank, const engine::Message& message, const S
   arguments.message->type = of.type;
   arguments.input = of.data;
   arguments.output = of.data;
+  arguments.feedback = of.feedback.state();
   arguments.timeout = of.timeout;
   arguments.work = std::make_shared<internal::WorkState>();
   auto work = arguments.work;

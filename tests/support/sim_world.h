@@ -47,6 +47,7 @@ struct SimMessage {
   std::byte* data;
   Nanoseconds timeout = std::chrono::seconds(10);
   std::uint64_t group = kSimGroup;
+  ErrorFeedback feedback{};
 };
 
 // A call of shrink() on one rank.

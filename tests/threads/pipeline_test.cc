@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "support/transports.h"
 
@@ -250,6 +251,76 @@ TEST_P(Pipelines, stages_with_other_options_are_refused_on_all) {
   for (const std::string& failure : failures) {
     EXPECT_NE(failure.find("variable_shapes is false on stage 0 and true on stage 1"), std::string::npos) << failure;
   }
+}
+
+TEST_P(Pipelines, with_another_compression_are_refused_on_all) {
+  const auto failures = run_threads(2, options(), [](Communicator& world) {
+    Pipeline(world, {.compression = world.rank() == 1 ? block_int({.bits = 8}) : none()});
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find("compression is none on stage 0 and int:bits=8"), std::string::npos) << failure;
+  }
+}
+
+Tensor wave(std::int64_t count) {
+  Tensor tensor({count});
+  for (std::int64_t i = 0; i < count; ++i) {
+    tensor.values<float>()[static_cast<std::size_t>(i)] = std::sin(static_cast<float>(i));
+  }
+  return tensor;
+}
+
+double distance(const Tensor& left, const Tensor& right) {
+  double most = 0;
+  for (std::size_t i = 0; i < left.count(); ++i) {
+    most = std::max<double>(most, std::fabs(left.values<float>()[i] - right.values<float>()[i]));
+  }
+  return most;
+}
+
+TEST_P(Pipelines, compress_floats_in_both_directions_and_leave_other_types_alone) {
+  for (const bool variable : {true, false}) {
+    expect_success(3, [&](Communicator& world) {
+      Pipeline pipeline(world, {.variable_shapes = variable, .compression = block_int({.bits = 8})});
+      const Tensor sent = wave(kLarge);
+      const auto bytes_before = world.traffic().payload_bytes_sent;
+      Tensor input({kLarge}), gradient({kLarge});
+      pipeline.send_forward_backward_recv_forward_backward(
+          {.send_next = &sent, .send_prev = &sent, .recv_prev = &input, .recv_next = &gradient});
+      EXPECT_LT(world.traffic().payload_bytes_sent - bytes_before, std::uint64_t{kLarge} * 2 * 4 / 3);
+      for (const Tensor& received : {input, gradient}) {
+        EXPECT_LT(distance(received, sent), 0.005);
+        EXPECT_GT(distance(received, sent), 0);
+      }
+      Tensor tokens({kLarge}, DataType::int64), received({kLarge}, DataType::int64);
+      std::ranges::fill(tokens.values<std::int64_t>(), 1234567890123);
+      pipeline.send_forward_recv_forward(&tokens, &received);
+      EXPECT_TRUE(std::ranges::equal(received.values<std::int64_t>(), tokens.values<std::int64_t>()));
+    });
+  }
+}
+
+TEST_P(Pipelines, with_error_feedback_send_what_compression_has_left_over) {
+  expect_success(2, [](Communicator& world) {
+    Pipeline pipeline(world, {.compression = minmax({.bits = 2}), .error_feedback = true});
+    constexpr int kSteps = 32;
+    for (const std::int64_t count : {1000, 2000}) {  // another count begins anew
+      const Tensor sent = wave(count);
+      Tensor forward({count}), backward({count});
+      Tensor sum({count}), other_sum({count});
+      for (int step = 0; step < kSteps; ++step) {
+        pipeline.send_forward_backward_recv_forward_backward(
+            {.send_next = &sent, .send_prev = &sent, .recv_prev = &forward, .recv_next = &backward});
+        for (std::size_t i = 0; i < sum.count(); ++i) {
+          sum.values<float>()[i] += forward.values<float>()[i] / kSteps;
+          other_sum.values<float>()[i] += backward.values<float>()[i] / kSteps;
+        }
+      }
+      EXPECT_GT(distance(forward, sent), 0.1) << "one message alone";
+      EXPECT_LT(distance(sum, sent), 0.05);
+      EXPECT_LT(distance(other_sum, sent), 0.05);
+    }
+  });
 }
 
 TEST(PipelineTensors, refuse_impossible_shapes_and_wrong_types) {

@@ -29,7 +29,7 @@ namespace qccl::torch_binding {
 
 c10::intrusive_ptr<GroupOptions> options_of(const GroupSpec& spec, std::chrono::milliseconds timeout);
 
-// One of the tensors that a call sums over the ranks.
+// One of the tensors that a call sums over the ranks, or the tensor of a message.
 struct CompressedPart {
   at::Tensor tensor;
   std::optional<Compression> compression{};  // unset: the group's compression
@@ -256,6 +256,9 @@ class Backend final : public c10d::Backend {
   WorkPointer send(Tensors& tensors, int to, int tag) override;
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+  // `from` may be kAnySource.
+  WorkPointer send_part(const CompressedPart& part, int to, int tag);
+  WorkPointer recv_part(const CompressedPart& part, int from, int tag);
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
  private:
@@ -288,7 +291,7 @@ class Backend final : public c10d::Backend {
   void keep_feedback(CollectiveCall& sum);
   void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call);
   void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op, TorchCall& call);
-  WorkPointer message(c10d::OpType type, const char* title, Tensors& tensors, int peer, int tag);
+  WorkPointer message(c10d::OpType type, const char* title, const CompressedPart& part, int peer, int tag);
 
   const bool root_;
   const c10::intrusive_ptr<GroupOptions> options_;

@@ -16,6 +16,14 @@
 namespace qccl::torch_binding {
 namespace {
 
+// The group's compression is for floating point tensors of at least kLeastBytes; smaller ones are lengths and flags.
+// Both ranks know type and size.
+std::optional<Compression> group_compression(const GroupSettings& settings, const at::Tensor& tensor) {
+  constexpr std::size_t kLeastBytes = 64 * 1024;
+  const bool is_wanted = is_compressible(elements_of(tensor).type) && tensor.nbytes() >= kLeastBytes;
+  return is_wanted ? settings.message_compression : std::nullopt;
+}
+
 MessageOptions message_options(const char* operation, int tag, const TorchCall& call) {
   require(tag >= 0 && tag < Backend::kReservedTags, operation, "the tag must be from 0 to ", Backend::kReservedTags - 1,
           ", it is ", tag);
@@ -179,13 +187,16 @@ void finish_reduction(Exchange& exchange) {
 
 }  // namespace
 
-Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, Tensors& tensors, int peer, int tag) {
+Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, const CompressedPart& part, int peer,
+                                      int tag) {
   const bool sends = type == c10d::OpType::SEND;
   const char* const operation = sends ? "send" : "recv";
-  const at::Tensor& tensor = only(tensors, operation);
-  sends ? check_readable(tensor, operation) : check_writable(tensor, operation);
+  const Tensors tensors{part.tensor};
+  sends ? check_readable(part.tensor, operation) : check_writable(part.tensor, operation);
   TorchCall call{type, title, tensors, {tensors}};
   state()->set_stream(call);
+  // The next call with it is to be made after this one.
+  if (!part.feedback.is_none()) call.is_gated = false;
   call.peer = peer;
   const at::Tensor memory = sends ? call.memory.read(tensors) : call.memory.write(tensors);
   const Elements elements = elements_of(memory);
@@ -194,6 +205,9 @@ Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, Tens
                       .type = elements.type,
                       .peer = peer,
                       .options = message_options(operation, tag, call)};
+  message.options.compression =
+      part.compression ? part.compression : group_compression(options_->settings, part.tensor);
+  message.options.error_feedback = part.feedback;
   if (sends) {
     message.input = memory.const_data_ptr();
   } else {
@@ -203,14 +217,22 @@ Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, Tens
   return start(std::move(call));
 }
 
+Backend::WorkPointer Backend::send_part(const CompressedPart& part, int to, int tag) {
+  return message(c10d::OpType::SEND, "qccl:send", part, to, tag);
+}
+
+Backend::WorkPointer Backend::recv_part(const CompressedPart& part, int from, int tag) {
+  const bool any = from == kAnySource;
+  return message(any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, any ? "qccl:recvAnySource" : "qccl:recv", part,
+                 from, tag);
+}
+
 Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
-  return message(c10d::OpType::SEND, "qccl:send", tensors, to, tag);
+  return send_part({only(tensors, "send")}, to, tag);
 }
 
 Backend::WorkPointer Backend::recv(Tensors& tensors, int from, int tag) {
-  const bool any = from == kAnySource;
-  return message(any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, any ? "qccl:recvAnySource" : "qccl:recv",
-                 tensors, from, tag);
+  return recv_part({only(tensors, "recv")}, from, tag);
 }
 
 Backend::WorkPointer Backend::recvAnysource(Tensors& tensors, int tag) { return recv(tensors, kAnySource, tag); }

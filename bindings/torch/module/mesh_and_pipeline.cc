@@ -31,10 +31,13 @@ class TorchPipeline {
  public:
   using OptionalTensor = std::optional<at::Tensor>;
 
-  TorchPipeline(const c10::intrusive_ptr<c10d::Backend>& group, bool variable_shapes)
+  TorchPipeline(const c10::intrusive_ptr<c10d::Backend>& group, bool variable_shapes, const std::string& compression,
+                bool error_feedback)
       : sends_shapes_(variable_shapes),
         group_(own(group).communicator()),
-        pipeline_(group_, {.variable_shapes = variable_shapes}) {}
+        pipeline_(group_, {.variable_shapes = variable_shapes,
+                           .compression = Compression::parse(compression),
+                           .error_feedback = error_feedback}) {}
 
   // Moves the tensors that are given around the ring of stages. Returns the received ones: those given, or, if shapes
   // are sent, tensors of the shapes that came. Tensors of a device travel as copies; the received ones are on the CPU.
@@ -110,7 +113,7 @@ void bind_mesh(py::module_& module) {
 void bind_pipeline(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<TorchPipeline>(module, "Pipeline")
-      .def(py::init<const c10::intrusive_ptr<c10d::Backend>&, bool>(), Released())
+      .def(py::init<const c10::intrusive_ptr<c10d::Backend>&, bool, const std::string&, bool>(), Released())
       .def("exchange", &TorchPipeline::exchange, Released());
 }
 

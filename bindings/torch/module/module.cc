@@ -209,6 +209,37 @@ void bind_reports(py::module& module) {
       "trace", [](const BackendPointer& backend) { return own(backend).job()->trace()->to_json(); }, Released());
 }
 
+// Calls with a compression of their own.
+void bind_compressed_calls(py::module& module) {
+  using Released = py::call_guard<py::gil_scoped_release>;
+  py::class_<CompressedPart>(module, "CompressedPart")
+      .def(py::init(&make_part), py::arg("tensor"), py::arg("compression"), py::arg("feedback"),
+           py::arg("keep_input") = false);
+  module.def(
+      "all_reduce_parts",
+      [](const BackendPointer& backend, const std::vector<CompressedPart>& parts, const at::Tensor& whole,
+         const c10d::ReduceOp& op,
+         bool asynchronous) { return own(backend).all_reduce_parts(parts, whole, op, asynchronous); },
+      Released());
+  module.def(
+      "reduce_scatter",
+      [](const BackendPointer& backend, const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
+         bool asynchronous) { return own(backend).reduce_scatter_part(input, output, op, asynchronous); },
+      Released());
+  module.def(
+      "send",
+      [](const BackendPointer& backend, const CompressedPart& part, int to, int tag) {
+        return own(backend).send_part(part, to, tag);
+      },
+      Released());
+  module.def(
+      "recv",
+      [](const BackendPointer& backend, const CompressedPart& part, int from, int tag) {
+        return own(backend).recv_part(part, from, tag);
+      },
+      Released());
+}
+
 void bind_launch(py::module& module) {
   py::class_<qccl::Launch>(module, "Launch")
       .def_readonly("rank", &qccl::Launch::rank)
@@ -275,20 +306,7 @@ PYBIND11_MODULE(_C, module) {
       .def("reset", py::overload_cast<>(&qccl::ErrorFeedback::reset))
       .def("reset", py::overload_cast<std::size_t, std::size_t>(&qccl::ErrorFeedback::reset), py::arg("begin"),
            py::arg("count"));
-  py::class_<CompressedPart>(module, "CompressedPart")
-      .def(py::init(&make_part), py::arg("tensor"), py::arg("compression"), py::arg("feedback"),
-           py::arg("keep_input") = false);
-  module.def(
-      "all_reduce_parts",
-      [](const BackendPointer& backend, const std::vector<CompressedPart>& parts, const at::Tensor& whole,
-         const c10d::ReduceOp& op,
-         bool asynchronous) { return own(backend).all_reduce_parts(parts, whole, op, asynchronous); },
-      Released());
-  module.def(
-      "reduce_scatter",
-      [](const BackendPointer& backend, const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
-         bool asynchronous) { return own(backend).reduce_scatter_part(input, output, op, asynchronous); },
-      Released());
+  bind_compressed_calls(module);
   module.def("hook_future", &hook_future, py::arg("work"), py::arg("share_work"), py::arg("share"), Released());
   module.def("compressed_allreduce", &compressed_allreduce, Released());
   module.def("empty", &empty, Released());

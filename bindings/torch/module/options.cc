@@ -28,6 +28,8 @@ error_feedback: adds the compression error of a tensor to the next tensor at the
     element. It can't be checkpointed: a restarted program loses it.
 all_gather_compression: how all_gathers of floating point tensors of at least 64 KiB per rank are sent, for example
     FSDP's parameters; all ranks then compute with the decoded values. None sends them uncompressed.
+message_compression: how sends and receives of floating point tensors of at least 64 KiB are sent, for example
+    activations and their gradients in torch.distributed.pipelining. None sends them uncompressed.
 timeout: of each operation; overrides the `timeout` of the function that makes the group. None, and torch's default of
     30 minutes, leave it as it is.
 
@@ -56,9 +58,9 @@ void set_timeout(GroupOptions& options, const py::object& timeout) {
 }
 
 OptionsPointer make(const OptionalText& compression, const py::object& timeout, bool error_feedback,
-                    const OptionalText& all_gather_compression) {
+                    const OptionalText& all_gather_compression, const OptionalText& message_compression) {
   auto options = c10::make_intrusive<GroupOptions>(
-      GroupSettings{parsed(compression), error_feedback, parsed(all_gather_compression)});
+      GroupSettings{parsed(compression), error_feedback, parsed(all_gather_compression), parsed(message_compression)});
   set_timeout(*options, timeout);
   return options;
 }
@@ -67,11 +69,13 @@ OptionsPointer make(const OptionalText& compression, const py::object& timeout, 
 py::tuple arguments_of(const GroupOptions& options) {
   const GroupSettings& settings = options.settings;
   return py::make_tuple(text_of(settings.compression), timeout_of(options), settings.error_feedback,
-                        text_of(settings.all_gather_compression));
+                        text_of(settings.all_gather_compression), text_of(settings.message_compression));
 }
 
 py::object repr_of(const GroupOptions& options) {
-  return py::str("qccl.Options(compression={!r}, timeout={!r}, error_feedback={!r}, all_gather_compression={!r})")
+  return py::str(
+             "qccl.Options(compression={!r}, timeout={!r}, error_feedback={!r}, all_gather_compression={!r}, "
+             "message_compression={!r})")
       .attr("format")(*arguments_of(options));
 }
 
@@ -91,10 +95,13 @@ void bind_options(py::module_& module) {
   py::class_<GroupOptions, OptionsPointer, c10d::Backend::Options> options(module, "Options", kDescription);
   options
       .def(py::init(&make), py::arg("compression") = py::none(), py::arg("timeout") = py::none(),
-           py::arg("error_feedback") = false, py::arg("all_gather_compression") = py::none())
+           py::arg("error_feedback") = false, py::arg("all_gather_compression") = py::none(),
+           py::arg("message_compression") = py::none())
       .def_property("compression", &get<&GroupSettings::compression>, &set<&GroupSettings::compression>)
       .def_property("all_gather_compression", &get<&GroupSettings::all_gather_compression>,
                     &set<&GroupSettings::all_gather_compression>)
+      .def_property("message_compression", &get<&GroupSettings::message_compression>,
+                    &set<&GroupSettings::message_compression>)
       .def_property(
           "error_feedback", [](const GroupOptions& own) { return own.settings.error_feedback; },
           [](GroupOptions& own, bool error_feedback) { own.settings.error_feedback = error_feedback; })

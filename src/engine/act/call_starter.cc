@@ -38,7 +38,6 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
     return refuse(arguments, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
   }
   if (target->failure) return refuse(arguments, *target->failure);
-  if (arguments.message) return post_message(*target, std::move(arguments));
   if (arguments.feedback != nullptr) {
     arguments.random_counter = arguments.feedback->claim(device_of(arguments));
     if (!arguments.random_counter) {
@@ -47,6 +46,7 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
     }
     claimed = arguments.feedback;
   }
+  if (arguments.message) return post_message(*target, std::move(arguments));
   if (arguments.plan->codec() != nullptr && !arguments.random_counter)
     arguments.random_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;

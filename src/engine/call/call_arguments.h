@@ -36,6 +36,8 @@ struct Message {
   int tag = 0;
   std::uint64_t count = 0;  // elements
   DataType type = DataType::uint8;
+  Compression compression{};
+  std::shared_ptr<const Codec> codec{};  // of the compression; null: none
 };
 
 // The buffers stay the caller's, and must stay valid until `work` is done.

@@ -15,9 +15,9 @@ namespace {
 std::uint32_t eager_cost(std::size_t payload_bytes) { return static_cast<std::uint32_t>(payload_bytes + kHeaderBytes); }
 
 // How many bytes of a payload are not the caller's data.
-std::size_t described_bytes(wire::FrameKind kind, std::size_t payload_bytes) {
+std::size_t described_bytes(wire::FrameKind kind, ConstBytes payload) {
   if (kind == wire::FrameKind::data || kind == wire::FrameKind::message_data) return 0;
-  return kind == wire::FrameKind::message ? wire::kEnvelopeBytes : payload_bytes;
+  return kind == wire::FrameKind::message ? wire::envelope_bytes(payload) : payload.size();
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void FrameSender::complete(wire::FrameHeader& header, WorldRank peer, ConstBytes
   }
   header.eager_consumed = eager_.report(peer);
   last_sent_[peer.index()] = now_;
-  const std::size_t described = described_bytes(header.kind, payload.size());
+  const std::size_t described = described_bytes(header.kind, payload);
   counters_.header_bytes += kHeaderBytes + described;
   counters_.payload_bytes += payload.size() - described;
 }

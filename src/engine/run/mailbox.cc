@@ -22,11 +22,12 @@ std::string fault_of(const FrameHeader& header, const wire::Envelope& envelope, 
   if (header.sequence != expected_number) {
     return fmt::format("message {} where {} was expected", header.sequence, expected_number);
   }
-  const std::uint64_t inline_bytes = header.payload_bytes - wire::kEnvelopeBytes;
+  const std::uint64_t inline_bytes = header.payload_bytes - wire::envelope_bytes(envelope);
   const bool has_data = (header.phase & kEagerFlag) != 0;
   // Compared by division, so that no count can overflow.
   const std::uint64_t element = element_bytes(envelope.type);
-  const bool fits = element > 0 && inline_bytes % element == 0 && inline_bytes / element == envelope.count;
+  const bool fits = !envelope.compression.is_none() ||
+                    (element > 0 && inline_bytes % element == 0 && inline_bytes / element == envelope.count);
   if (has_data ? !fits || header.slice != 0 : inline_bytes != 0 || header.slice == 0) {
     return fmt::format("a message of {} elements with {} bytes in its frame", envelope.count, inline_bytes);
   }
@@ -103,14 +104,15 @@ Status Mailbox::match_arrival(RecvOperation& receive) {
 
 Status Mailbox::deliver(RecvOperation& receive, const Arrival& arrival) {
   if (arrival.own != nullptr) {
-    QCCL_TRY(receive.take(arrival.source, arrival.envelope, arrival.own->data()));
+    QCCL_TRY(receive.take_own(*arrival.own));
     arrival.own->note_taken();
     return {};
   }
   if (!arrival.frame) {
     return receive.take_in_slices(arrival.source, arrival.envelope, arrival.header.sequence, arrival.header.slice);
   }
-  return receive.take(arrival.source, arrival.envelope, arrival.frame.payload().data() + wire::kEnvelopeBytes);
+  const ConstBytes data = arrival.frame.payload().subspan(wire::envelope_bytes(arrival.envelope));
+  return receive.take(arrival.source, arrival.envelope, data);
 }
 
 Status Mailbox::deliver_or_keep(Arrival&& arrival) {

@@ -21,7 +21,7 @@
 
 namespace qccl::engine {
 
-// 1 MiB of envelopes as they are kept.
+// 4 MiB of envelopes as they are kept.
 inline constexpr std::size_t kMaxUnanswered = 16384;
 
 // An envelope that has come and the data with it, if any.

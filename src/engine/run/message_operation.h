@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/compute/message_slices.h"
 #include "engine/state/operation.h"
 #include "wire/frame.h"
 
@@ -14,7 +15,7 @@ class Mailbox;
 // What both halves have in common. Registers with the mailbox for as long as it lives.
 class MessageOperation : public Operation {
  public:
-  MessageOperation(Group& group, FrameSender& frame_sender);
+  MessageOperation(Group& group, FrameSender& frame_sender, const MessageContext& context);
   ~MessageOperation() override;
   void park() override;
 
@@ -30,14 +31,18 @@ class MessageOperation : public Operation {
   wire::FrameHeader header(wire::FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const;
   Status refuse(GroupRank peer, const wire::FrameHeader& header) const;
 
+  bool is_compressed() const { return message().codec != nullptr; }
+
   Mailbox& mailbox_;
+  MessageSlices data_;
 };
 
 class SendOperation final : public MessageOperation {
  public:
-  // `slice_bytes` of the frames that carry a large message.
-  SendOperation(Group& group, FrameSender& frame_sender, std::size_t slice_bytes)
-      : MessageOperation(group, frame_sender), slice_bytes_(slice_bytes) {}
+  using MessageOperation::MessageOperation;
+  ~SendOperation() override;
+  void park() override;
+  void take_back() override { data_.end(false); }
   void begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) override;
 
   Result<bool> advance() override;
@@ -51,19 +56,20 @@ class SendOperation final : public MessageOperation {
   // Its number among the messages from this rank to to().
   std::uint64_t channel_number() const { return channel_number_; }
   const std::byte* data() const { return arguments_.input; }
-  wire::Envelope envelope() const { return {message().count, tag(), message().type}; }
-  // The receiving half has copied this rank's message to itself.
+  wire::Envelope envelope() const { return {message().count, tag(), message().type, message().compression}; }
+  // The receiving half of this rank's message to itself takes the slices; then it has them.
+  Status copy_to(MessageSlices& receiver) { return receiver.copy_from(data_); }
   void note_taken() { sent_ = slices_; }
 
  private:
   bool announce();
-  bool send_with_data(WorldRank peer);
+  bool send_with_data(WorldRank peer, const wire::Envelope& envelope);
   bool send_slice();
 
-  const std::size_t slice_bytes_;
   // Set by begin().
   std::uint64_t channel_number_;
-  std::uint64_t slices_;  // 0 once the data went with the envelope
+  std::uint64_t slices_;      // 0 once the data went with the envelope
+  std::size_t inline_bytes_;  // the most that the data takes in one frame
   bool announced_;
   bool answered_;
   std::uint64_t granted_;
@@ -91,14 +97,18 @@ class RecvOperation final : public MessageOperation {
   GroupRank source() const { return source_; }
   std::uint64_t channel_number() const { return channel_number_; }
 
-  // Takes a message whose data is here: this rank's own, or sent with its envelope.
-  Status take(GroupRank source, const wire::Envelope& envelope, const std::byte* data);
+  // Takes this rank's own message.
+  Status take_own(SendOperation& send);
+  // Takes a message whose data came with its envelope.
+  Status take(GroupRank source, const wire::Envelope& envelope, ConstBytes data);
   // Takes a message whose data comes in `slices` frames.
   Status take_in_slices(GroupRank source, const wire::Envelope& envelope, std::uint64_t channel_number,
                         std::uint64_t slices);
 
  private:
-  Status check(GroupRank source, const wire::Envelope& envelope);
+  Status check(GroupRank source, const wire::Envelope& envelope) const;
+  Status decode(GroupRank source, std::uint64_t slice, ConstBytes payload);
+  void accept(GroupRank source);
   bool is_next(const wire::FrameHeader& header) const;
 
   // Set by begin().

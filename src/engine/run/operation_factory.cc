@@ -7,8 +7,11 @@
 namespace qccl::engine {
 
 std::unique_ptr<Operation> OperationFactory::make(Group& group, const CallArguments& arguments) const {
-  if (arguments.message && arguments.message->incoming) return std::make_unique<RecvOperation>(group, frame_sender_);
-  if (arguments.message) return std::make_unique<SendOperation>(group, frame_sender_, options_.slice_bytes);
+  const MessageContext messages{&pool_, options_.seed, options_.slice_bytes};
+  if (arguments.message && arguments.message->incoming) {
+    return std::make_unique<RecvOperation>(group, frame_sender_, messages);
+  }
+  if (arguments.message) return std::make_unique<SendOperation>(group, frame_sender_, messages);
   const ExecutablePlan& plan = *arguments.plan;
   if (reduces_on_board(arguments)) return std::make_unique<MappedOperation>(group, frame_sender_, pool_, plan);
   if (plan.call().board) return std::make_unique<CellOperation>(group, frame_sender_, pool_);

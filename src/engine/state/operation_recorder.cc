@@ -29,6 +29,7 @@ void describe_message(OperationRecord& record, const CallArguments& arguments) {
   record.peer = message.incoming ? arguments.work->source() : message.peer.value();
   record.count = message.count;
   record.type = message.type;
+  record.compression = message.compression;
   record.bytes = record.bandwidth_bytes = message.count * element_bytes(message.type);
 }
 

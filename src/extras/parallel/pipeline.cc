@@ -64,18 +64,17 @@ struct Message {
   std::size_t count;
   DataType type;
   int peer;
-  int tag;
+  MessageOptions options;
 };
 
 // Posts all messages before any of them moves: two stages that send to each other both receive meanwhile.
 Work post(Communicator& group, std::span<const Message> messages) {
   group.group_start();
   for (const Message& message : messages) {
-    const MessageOptions options{.tag = message.tag, .timeout = {}};
     if (message.is_outgoing) {
-      group.send_async(message.data, message.count, message.type, message.peer, options);
+      group.send_async(message.data, message.count, message.type, message.peer, message.options);
     } else {
-      group.recv_async(message.data, message.count, message.type, message.peer, options);
+      group.recv_async(message.data, message.count, message.type, message.peer, message.options);
     }
   }
   return group.group_end();
@@ -105,22 +104,36 @@ struct Move {
   bool is_outgoing;
   Tensor* tensor;  // only read if outgoing
   int peer;
-  int tag;
+  MessageOptions options;  // if its type can be compressed; else the tag alone
 
-  Message message() const { return {is_outgoing, tensor->data(), tensor->count(), tensor->type(), peer, tag}; }
+  Message message() const {
+    Message own{is_outgoing, tensor->data(), tensor->count(), tensor->type(), peer, options};
+    if (!is_compressible(own.type)) own.options = {.tag = options.tag};
+    return own;
+  }
 };
 
-std::vector<Move> moves_of(const Communicator& group, const PipelineExchange& exchange) {
+// How a stage's tensors are encoded.
+struct Coding {
+  Compression compression;
+  ErrorFeedback forward;  // of those that it sends, as the next
+  ErrorFeedback backward;
+};
+
+std::vector<Move> moves_of(const Communicator& group, const PipelineExchange& exchange, const Coding& coding) {
   const int next = (group.rank() + 1) % group.size();
   const int prev = (group.rank() + group.size() - 1) % group.size();
   std::vector<Move> moves;
-  const auto add = [&](bool is_outgoing, const Tensor* tensor, int peer, int tag) {
-    if (tensor != nullptr) moves.push_back({is_outgoing, const_cast<Tensor*>(tensor), peer, tag});
+  const auto add = [&](const Tensor* tensor, int peer, int tag, const ErrorFeedback* feedback) {
+    if (tensor == nullptr) return;
+    MessageOptions options{.tag = tag, .compression = coding.compression};
+    if (feedback != nullptr) options.error_feedback = *feedback;
+    moves.push_back({feedback != nullptr, const_cast<Tensor*>(tensor), peer, std::move(options)});
   };
-  add(false, exchange.recv_prev, prev, kForward);
-  add(false, exchange.recv_next, next, kBackward);
-  add(true, exchange.send_next, next, kForward);
-  add(true, exchange.send_prev, prev, kBackward);
+  add(exchange.recv_prev, prev, kForward, nullptr);
+  add(exchange.recv_next, next, kBackward, nullptr);
+  add(exchange.send_next, next, kForward, &coding.forward);
+  add(exchange.send_prev, prev, kBackward, &coding.backward);
   return moves;
 }
 
@@ -138,8 +151,12 @@ void move_with_shapes(Communicator& group, std::span<const Move> moves) {
     const Move& own = moves[i];
     if (own.is_outgoing) headers[i] = header_of(*own.tensor);
     std::vector<Message>& list = own.is_outgoing ? outgoing : shapes;
-    list.push_back(
-        {own.is_outgoing, headers[i].data(), headers[i].size(), DataType::int64, own.peer, own.tag + kShapes});
+    list.push_back({own.is_outgoing,
+                    headers[i].data(),
+                    headers[i].size(),
+                    DataType::int64,
+                    own.peer,
+                    {.tag = own.options.tag + kShapes}});
     if (own.is_outgoing) list.push_back(own.message());
   }
   const Awaited received_shapes(post(group, shapes));
@@ -158,6 +175,24 @@ void move(Communicator& group, std::span<const Move> moves, const PipelineOption
   if (options.variable_shapes) return move_with_shapes(group, moves);
   post(group, moves).wait();
 }
+
+// The options that must be the same on all stages, as one stage sends them to the others.
+struct SharedOptions {
+  std::uint32_t variable_shapes = 0;
+  std::uint32_t codec = 0;
+  std::array<double, Compression::kMaxSettings> settings{};
+
+  friend bool operator==(const SharedOptions&, const SharedOptions&) = default;
+  // How another stage's options differ, for the error.
+  std::string difference(const SharedOptions& other, std::ptrdiff_t stage) const {
+    if (variable_shapes != other.variable_shapes) {
+      return fmt::format("variable_shapes is {} on stage 0 and {} on stage {}", variable_shapes != 0,
+                         other.variable_shapes != 0, stage);
+    }
+    return fmt::format("compression is {} on stage 0 and {} on stage {}", Compression{codec, settings}.to_string(),
+                       Compression{other.codec, other.settings}.to_string(), stage);
+  }
+};
 
 [[noreturn]] void refuse(const Communicator& group, const std::string& what) {
   throw Error({.kind = ErrorKind::misuse,
@@ -190,15 +225,28 @@ void Tensor::check(DataType type) const {
 // ---- Pipeline
 
 Pipeline::Pipeline(Communicator stages, const PipelineOptions& options) : group_(stages.dup()), options_(options) {
-  std::vector<std::int32_t> variable(static_cast<std::size_t>(group_.size()));
-  group_.all_gather(std::vector<std::int32_t>{options.variable_shapes ? 1 : 0}, variable);
-  const auto other = std::ranges::find_if(variable, [&](int own) { return own != variable[0]; });
-  if (other == variable.end()) return;
-  refuse(group_, fmt::format("variable_shapes is {} on stage 0 and {} on stage {}", variable[0] != 0, *other != 0,
-                             other - variable.begin()));
+  const SharedOptions own{options.variable_shapes, options.compression.codec, options.compression.settings};
+  std::vector<SharedOptions> all(static_cast<std::size_t>(group_.size()));
+  group_.all_gather(std::vector<SharedOptions>{own}, all);
+  const auto other = std::ranges::find_if(all, [&](const SharedOptions& each) { return each != all[0]; });
+  if (other != all.end()) refuse(group_, all[0].difference(*other, other - all.begin()));
 }
 
-void Pipeline::move(const PipelineExchange& exchange) { qccl::move(group_, moves_of(group_, exchange), options_); }
+void Pipeline::fit_feedback(const PipelineExchange& exchange) {
+  const auto fit = [](const Tensor* sent, ErrorFeedback& feedback) {
+    if (sent == nullptr || !is_compressible(sent->type())) return;
+    if (feedback.is_none() || feedback.size() != sent->count()) feedback = ErrorFeedback(sent->count());
+  };
+  if (!options_.error_feedback) return;
+  fit(exchange.send_next, forward_feedback_);
+  fit(exchange.send_prev, backward_feedback_);
+}
+
+void Pipeline::move(const PipelineExchange& exchange) {
+  fit_feedback(exchange);
+  const Coding coding{options_.compression, forward_feedback_, backward_feedback_};
+  qccl::move(group_, moves_of(group_, exchange, coding), options_);
+}
 
 bool Pipeline::move_if(bool has_neighbour, const PipelineExchange& exchange) {
   if (has_neighbour) move(exchange);
@@ -207,7 +255,8 @@ bool Pipeline::move_if(bool has_neighbour, const PipelineExchange& exchange) {
 
 Work Pipeline::exchange_async(const PipelineExchange& exchange) {
   if (options_.variable_shapes) refuse(group_, "exchange_async needs shapes that are known: variable_shapes is set");
-  return post(group_, moves_of(group_, exchange));
+  fit_feedback(exchange);
+  return post(group_, moves_of(group_, exchange, {options_.compression, forward_feedback_, backward_feedback_}));
 }
 
 void Pipeline::send_forward_backward_recv_forward_backward(const PipelineExchange& exchange) { move(exchange); }
@@ -269,7 +318,7 @@ void Pipeline::broadcast_from_last(Tensor& tensor) {
 
 void Pipeline::broadcast_from_last_to_first(Tensor& tensor) {
   if (is_first() == is_last()) return;
-  const Move own{is_last(), &tensor, is_last() ? 0 : stages() - 1, kToFirst};
+  const Move own{is_last(), &tensor, is_last() ? 0 : stages() - 1, {.tag = kToFirst}};
   qccl::move(group_, std::span(&own, 1), options_);
 }
 

@@ -40,7 +40,9 @@ INSTANTIATE_TEST_SUITE_P(
                                          PayloadFormat{PayloadKind::block_int, 8, true, false, 7},
                                          PayloadFormat{PayloadKind::sign, 1, false, false, 256},
                                          PayloadFormat{PayloadKind::sign, 1, false, false, 1024},
-                                         PayloadFormat{PayloadKind::sign, 1, false, true, 128}),
+                                         PayloadFormat{PayloadKind::sign, 1, false, true, 128},
+                                         PayloadFormat{.kind = PayloadKind::grid, .step = 1e-3f},
+                                         PayloadFormat{.kind = PayloadKind::grid, .bucket = 2048, .step = 0.5f}),
                        ::testing::Values(ptx::Order::together, ptx::Order::forwards, ptx::Order::backwards)));
 
 // ---- costs, with a tenth of slack

@@ -96,6 +96,7 @@ struct FormatRange {
   int least_bits, most_bits;
   bool stochastic = false;
   bool norm_scale = false;
+  bool relative = false;  // of grid
 };
 
 class EveryFormat : public ::testing::TestWithParam<FormatRange> {
@@ -106,9 +107,23 @@ class EveryFormat : public ::testing::TestWithParam<FormatRange> {
       for (const std::uint32_t bucket : buckets) {
         result.push_back(
             {GetParam().kind, static_cast<std::uint8_t>(bits), GetParam().stochastic, GetParam().norm_scale, bucket});
+        if (GetParam().kind == PayloadKind::grid) set_step(result.back());
       }
     }
     return result;
+  }
+
+  // A step for a bucket of any size: of blocks in all widths and in float32, or of whole multiples of 256 elements.
+  static void set_step(PayloadFormat& format) {
+    constexpr std::array kSteps = {1e-3f, 0.01f, 0x1p-118f, 0x1p112f, 2e-6f, 1.0f};
+    constexpr std::array kRelative = {0.5f, 0x1p-5f, 4.0f, 0.1f};
+    if (GetParam().relative) {
+      format.step = kRelative[format.bucket % kRelative.size()];
+      format.bucket = lesser(format.bucket / 256 + 1, 256u) * 256;
+    } else {
+      format.step = kSteps[format.bucket % kSteps.size()];
+      format.bucket = 1;
+    }
   }
 
   // Encodes one array into everything that a job can write.
@@ -268,17 +283,21 @@ TEST(RunJobs, targets_may_be_sources) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat,
-                         ::testing::Values(FormatRange{"raw", PayloadKind::raw, 0, 0},
-                                           FormatRange{"float16", PayloadKind::float16, 0, 0},
-                                           FormatRange{"bfloat16", PayloadKind::bfloat16, 0, 0},
-                                           FormatRange{"minmax", PayloadKind::minmax, 1, 8},
-                                           FormatRange{"minmax_stochastic", PayloadKind::minmax, 1, 8, true},
-                                           FormatRange{"int", PayloadKind::block_int, 2, 8},
-                                           FormatRange{"int_stochastic", PayloadKind::block_int, 2, 8, true},
-                                           FormatRange{"sign_mean", PayloadKind::sign, 1, 1},
-                                           FormatRange{"sign_norm", PayloadKind::sign, 1, 1, false, true}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, EveryFormat,
+    ::testing::Values(FormatRange{"raw", PayloadKind::raw, 0, 0}, FormatRange{"float16", PayloadKind::float16, 0, 0},
+                      FormatRange{"bfloat16", PayloadKind::bfloat16, 0, 0},
+                      FormatRange{"minmax", PayloadKind::minmax, 1, 8},
+                      FormatRange{"minmax_stochastic", PayloadKind::minmax, 1, 8, true},
+                      FormatRange{"int", PayloadKind::block_int, 2, 8},
+                      FormatRange{"int_stochastic", PayloadKind::block_int, 2, 8, true},
+                      FormatRange{"sign_mean", PayloadKind::sign, 1, 1},
+                      FormatRange{"sign_norm", PayloadKind::sign, 1, 1, false, true},
+                      FormatRange{"grid", PayloadKind::grid, 0, 0},
+                      FormatRange{"grid_stochastic", PayloadKind::grid, 0, 0, true},
+                      FormatRange{"grid_relative", PayloadKind::grid, 0, 0, false, false, true},
+                      FormatRange{"grid_relative_stochastic", PayloadKind::grid, 0, 0, true, false, true}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace qccl::kernels::device

@@ -38,6 +38,16 @@ std::size_t grid_max_bytes(const GridFormat& format, std::size_t n) {
          std::max(grid::block_bytes(grid::kRawForm, last), grid::block_bytes(14, last));
 }
 
+std::optional<std::size_t> grid_slice_bytes(const GridFormat& format, const std::byte* source, std::size_t bytes,
+                                            std::size_t n) {
+  const std::size_t steps = grid_step_bytes(format, n), headers = steps + grid_form_bytes(n);
+  if (bytes < headers) return std::nullopt;
+  const auto* const forms = reinterpret_cast<const std::uint8_t*>(source) + steps;
+  const std::size_t blocks = grid::blocks_bytes(forms, n, !format.is_relative());
+  if (blocks == grid::kNoForms || blocks > bytes - headers) return std::nullopt;
+  return headers + blocks;
+}
+
 QCCL_KERNEL(std::size_t, grid_encode,
             (const GridFormat& format, const float* source, std::size_t n, std::byte* target,
              const RandomStream* random),

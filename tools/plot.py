@@ -203,9 +203,37 @@ def draw_rounds(panels, rounds):
     panels[0].legend(handles=handles[:8], frameon=False)
 
 
+GAUGE_PANELS = (
+    ("bits", "bits an element"),
+    ("nmse", "NMSE of one encoding"),
+    ("cosine", "cosine"),
+    ("residual", "residual over gradient"),
+)
+MOST_GAUGED = 8  # parameters: the largest
+
+
+def draw_gauges(panels, gauges):
+    """A line for each of the largest parameters over the steps, as the first rank that measured saw it."""
+    rank = min(event["pid"] for event in gauges)
+    lines = defaultdict(list)
+    for event in gauges:
+        if event["pid"] == rank:
+            lines[event["args"]["name"]].append(event["args"])
+    largest = sorted(lines, key=lambda name: -lines[name][0]["count"])[:MOST_GAUGED]
+    for (quantity, label), axes in zip(GAUGE_PANELS, panels, strict=True):
+        for index, name in enumerate(largest):
+            points = [(each["step"], each[quantity]) for each in lines[name] if each[quantity] is not None]
+            axes.plot(*zip(*points, strict=True), label=name, markersize=3, linewidth=1, **style(index))
+        axes.set_xlabel("step")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+    panels[0].legend(frameon=False, fontsize="small", title=f"gradients of rank {rank}", title_fontsize="small")
+
+
 def draw_log(document, path):
     events = [event for event in document["traceEvents"] if event["ph"] == "X"]
     rounds = [event for event in document["traceEvents"] if event.get("cat") == "qccl round"]
+    gauges = [event for event in document["traceEvents"] if event.get("cat") == "qccl gauge"]
     if not events:
         sys.exit("there is nothing in the log")
     for event in events:  # one kind for all rounds of a fragment
@@ -214,7 +242,9 @@ def draw_log(document, path):
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
     rows = len({(event["pid"], event["tid"]) for event in events})
     kinds = by_kind(events)
-    heights = [max(1.2, 0.32 * rows), max(1.2, 0.32 * len(kinds)), *([2.6, 2.6] if rounds else [])]
+    heights = [max(1.2, 0.32 * rows), max(1.2, 0.32 * len(kinds))]
+    further = [(draw, events) for draw, events in ((draw_rounds, rounds), (draw_gauges, gauges)) if events]
+    heights += [2.6, 2.6] * len(further)
     label = max(len(kind_text(*kind)) for kind in kinds)
     width = 9 + INCHES_A_LETTER * max(0, label - DEFAULT_LETTERS)
     figure = pyplot.figure(figsize=(width, 1.8 + sum(heights)), layout="constrained")
@@ -222,8 +252,9 @@ def draw_log(document, path):
     draw_timeline(figure.add_subplot(grid[0, :]), events, colours)
     draw_latencies(figure.add_subplot(grid[1, 0]), kinds, colours)
     draw_bytes(figure.add_subplot(grid[1, 1]), kinds, colours)
-    if rounds:
-        draw_rounds([figure.add_subplot(grid[row, column]) for row in (2, 3) for column in (0, 1)], rounds)
+    for index, (draw, of_kind) in enumerate(further):
+        rows_of_kind = (2 + 2 * index, 3 + 2 * index)
+        draw([figure.add_subplot(grid[row, column]) for row in rows_of_kind for column in (0, 1)], of_kind)
     patches = [Patch(color=colour, label=name) for name, colour in colours.items()]
     figure.legend(handles=patches, loc="outside upper center", ncols=min(6, len(patches)), frameon=False)
     finish(figure, path, grid_axis="x")

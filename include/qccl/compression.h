@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -112,5 +113,26 @@ Compression grid(GridOptions options = {});
 // calls try each, then the ranks compare their times, and repeat this from time to time. The error is at most that of
 // the less exact of the two codecs. Throws Error(invalid_argument) for bits other than 2..8.
 Compression automatic(int bits = 8);
+
+// What it costs to encode values once, in bytes and in error. The sums are over the elements that were encoded.
+struct EncodingCost {
+  std::uint64_t elements = 0;
+  std::uint64_t bytes = 0;
+  double squares = 0;          // sum of the values' squares
+  double error_squares = 0;    // of the differences between a value and what it decodes to
+  double decoded_squares = 0;  // of what the values decode to
+  double products = 0;         // of each value and what it decodes to
+
+  double bits() const { return elements == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(elements); }
+  // The error's squares over the values': 0 if there is no error, infinite if only the values are 0.
+  double nmse() const { return error_squares == 0 ? 0 : error_squares / squares; }
+  // Between the values and what they decode to; 0 if one of them is all 0.
+  double cosine() const;
+};
+
+// Encodes and decodes slices of `values`, as calls do; `most`: at most about so many elements, in slices that are
+// spread evenly. Sums are NaN where values are. Throws Error(invalid_argument) for automatic(), which is no encoding.
+EncodingCost measure_encoding(const Compression& compression, std::span<const float> values,
+                              std::uint64_t most = UINT64_MAX);
 
 }  // namespace qccl

@@ -151,6 +151,35 @@ void visit_fields(Round& round, Visit visit) {
   visit("ended_ns", round.ended_ns);
 }
 
+// What compressing a tensor costs in a step, as this rank saw it (qccl.ddp.State measures gradients).
+struct GaugeRecord {
+  std::string name;  // the tensor's
+  std::uint64_t step = 0;
+  Compression compression;
+  std::uint64_t count = 0;  // elements of the tensor
+  double bits = 0;          // an element, of one encoding
+  double nmse = 0;          // of one encoding
+  double cosine = 0;        // between the tensor and what it decodes to
+  double residual = 0;      // its norm over the tensor's, before the step; 0 without error feedback
+  std::int64_t ended_ns = 0;
+
+  friend bool operator==(const GaugeRecord&, const GaugeRecord&) = default;
+};
+
+template <class Gauge, class Visit>
+requires std::is_same_v<std::remove_const_t<Gauge>, GaugeRecord>
+void visit_fields(Gauge& gauge, Visit visit) {
+  visit("name", gauge.name);
+  visit("step", gauge.step);
+  visit("compression", gauge.compression);
+  visit("count", gauge.count);
+  visit("bits", gauge.bits);
+  visit("nmse", gauge.nmse);
+  visit("cosine", gauge.cosine);
+  visit("residual", gauge.residual);
+  visit("ended_ns", gauge.ended_ns);
+}
+
 // One rank's log, in the order in which the operations ended.
 struct RankLog {
   int rank = 0;  // in the job
@@ -161,9 +190,10 @@ struct RankLog {
   std::uint64_t dropped = 0;        // records dropped for new ones
   std::vector<OperationRecord> records;
   std::vector<RoundRecord> rounds{};
+  std::vector<GaugeRecord> gauges{};
 };
 
-// The same for all fields but the records and the rounds.
+// The same for all fields but the records, the rounds and the gauges.
 template <class Log, class Visit>
 requires std::is_same_v<std::remove_const_t<Log>, RankLog>
 void visit_fields(Log& log, Visit visit) {
@@ -190,10 +220,12 @@ class OperationLog {
   void configure(const LogOptions& options);
   LogOptions options() const;
   RankLog read() const;
-  // Forgets all records and rounds.
+  // Forgets all records, rounds and gauges.
   void clear();
   // Adds a round, if the log is enabled: OuterLoop's, or those of a training loop of your own.
   void add(const RoundRecord& round);
+  // Adds a gauge, if the log is enabled.
+  void add(const GaugeRecord& gauge);
 
  private:
   std::shared_ptr<internal::LogStore> store_;

@@ -15,6 +15,10 @@
 // are sent uncompressed, and so is every tensor that no rule fits. Types other than those three are never compressed.
 // `SPEC @STEP SPEC` changes the compression from that step on; the first step is 0. `warmup=STEPS` alone: nothing is
 // compressed before that step.
+//
+// A SPEC may be `budget=BITS`: bits an element in the mean over all tensors of the rule, which the program spends
+// (qccl.ddp.State does) by a step of the codec `grid` for each. Where nothing has been measured, `grid:entropy=rans`
+// stands in for it.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +51,8 @@ class Policy {
 
   // A pure function of its arguments.
   Compression choose(const TensorInfo& tensor, std::uint64_t step) const;
+  // The budget of the rule that fits, in bits an element; 0 if it names a compression. As pure.
+  double budget(const TensorInfo& tensor, std::uint64_t step) const;
 
   friend bool operator==(const Policy&, const Policy&) = default;
 
@@ -61,6 +67,7 @@ class Policy {
   struct Stage {
     std::uint64_t first_step = 0;
     Compression compression{};
+    double budget = 0;  // bits an element; 0: none
     friend bool operator==(const Stage&, const Stage&) = default;
   };
   struct Rule {
@@ -73,6 +80,9 @@ class Policy {
     std::string to_string() const;
     friend bool operator==(const Rule&, const Rule&) = default;
   };
+
+  // null: the tensor is not compressed.
+  const Stage* stage_of(const TensorInfo& tensor, std::uint64_t step) const;
 
   std::uint64_t warm_up_steps_ = 0;
   std::vector<Rule> rules_{};

@@ -24,7 +24,8 @@ class Policy:
     The first rule that matches applies. A rule has conditions (name=GLOB|GLOB, bytes=64K.., dims=2.., type=float32|
     float16|bfloat16) and a compression, which `@STEP SPEC` changes from that step on. By default a rule applies to
     tensors of at least 64 KiB and two dimensions. Nothing is compressed before step `warmup`. Tensors of other types,
-    or that no rule matches, are never compressed.
+    or that no rule matches, are never compressed. A compression may be `budget=BITS`: qccl.ddp.State then gives each of
+    the rule's tensors a step of codec grid; elsewhere `grid:entropy=rans` stands in.
 
     Raises ValueError, listing the valid forms, for a text that is not a policy.
     """
@@ -35,6 +36,10 @@ class Policy:
     def choose(self, name: str, tensor: torch.Tensor, step: int) -> str:
         """The compression, as text. The same arguments always give the same result."""
         return self._policy.choose(name, tensor, step)
+
+    def budget(self, name: str, tensor: torch.Tensor, step: int) -> float:
+        """The budget of the rule that fits, in bits an element; 0 if that names a compression."""
+        return self._policy.budget(name, tensor, step)
 
     def __repr__(self) -> str:
         return f"qccl.Policy({str(self._policy)!r})"

@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _C
 from ._api import Policy, backend_of
+from ._budget import Budgets
 from ._feedback import ErrorFeedback
+from ._gauge import Gauges, Report
 
 
 class _JoinState:
@@ -54,11 +56,16 @@ class State:
 
     model: the DistributedDataParallel, or the module in it; with the module, averages are always over all ranks.
     policy: the compression of each parameter's gradient, a qccl.Policy or its text. A text without conditions, such as
-        "minmax:bits=4", leaves small and one-dimensional parameters uncompressed.
+        "minmax:bits=4", leaves small and one-dimensional parameters uncompressed. "budget=1.5" gives each parameter the
+        step of codec grid that makes the total error least with so many bits an element in the mean.
     error_feedback: adds the compression error of a parameter's gradient to its next gradient; costs two float32 for
         each compressed element.
     group: the process group of backend qccl to average over. None means the model's own group, or the default group if
         `model` is the module in a DistributedDataParallel.
+    optimizer: weighs errors for a budget by the second moments of Adam and the like. None: all count alike.
+    gauge_every: steps from one measurement of report() to the next, each a few milliseconds for a parameter; 0: none.
+    most_nmse: the relative squared error of a parameter's encoding above which rank 0 warns, once, as it does of a
+        residual that piles up (logger `qccl`).
 
     All ranks must give the same. Buckets may be rebuilt, because residuals belong to parameters. Raises ValueError for
     a text that is not a policy.
@@ -70,6 +77,9 @@ class State:
         policy: Policy | str = "minmax:bits=8",
         error_feedback: bool = True,
         group: dist.ProcessGroup | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        gauge_every: int = 100,
+        most_nmse: float = 0.5,
     ) -> None:
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.error_feedback = error_feedback
@@ -81,10 +91,15 @@ class State:
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
         self._feedback: dict[str, ErrorFeedback] = {}
+        self._budgets = Budgets(self._group, optimizer, error_feedback)
+        warns = not dist.is_initialized() or dist.get_rank(self._group) == 0
+        log = lambda fields: _C.log_gauge(backend_of(self._group), fields)  # noqa: E731
+        self._gauges = Gauges(gauge_every, most_nmse if warns else None, log)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's checkpoint. Steps after load_state_dict() give the same bits as without interruption."""
-        return {"step": self.step, "feedback": {name: each.state_dict() for name, each in self._feedback.items()}}
+        feedback = {name: each.state_dict() for name, each in self._feedback.items()}
+        return {"step": self.step, "feedback": feedback, "budgets": self._budgets.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any], owed: bool = True) -> None:
         """Continues from a checkpoint, in the same model.
@@ -101,6 +116,8 @@ class State:
         restored = {name: self._restored(name, saved) for name, saved in state["feedback"].items()}
         if not owed:
             restored = {name: ErrorFeedback(each.size, each.counter) for name, each in restored.items()}
+        if "budgets" in state:
+            self._budgets.load_state_dict(state["budgets"])
         self.step, self._feedback = state["step"], restored
 
     def _restored(self, name: str, saved: dict[str, Any]) -> ErrorFeedback:
@@ -114,6 +131,10 @@ class State:
             )
         return feedback
 
+    def report(self) -> Report:
+        """What compression cost in the steps that were measured (gauge_every), for each parameter of this rank."""
+        return self._gauges.report()
+
     def owed(self, name: str) -> torch.Tensor | None:
         """This rank's residual of a parameter, flat, in units of the sum; None if it was never compressed."""
         feedback = self._feedback.get(name)
@@ -125,6 +146,8 @@ class State:
             feedback.reset()
 
     def _end_step(self) -> None:
+        if self._budgets.is_due(self.step):
+            self._budgets.end_step(self.step)
         self.step += 1
         self._join.end_step()
 
@@ -132,26 +155,54 @@ class State:
         """Adjacent elements of a gradient bucket: one compressed parameter, or several uncompressed ones."""
         buffer = bucket.buffer()
         plain = 0  # where the adjacent uncompressed parameters begin
-        begin = 0
-        for parameter in bucket.parameters():
-            name = self._names.get(id(parameter), "")
-            compression = self.policy.choose(name, parameter, self.step)
-            end = begin + parameter.numel()
+        for name, parameter, begin, end in self._places(bucket):
+            compression = self._compression_of(name, parameter)
             if compression != "none":
                 if plain < begin:
                     yield _C.CompressedPart(buffer[plain:begin], "none", None)
-                yield _C.CompressedPart(buffer[begin:end], compression, self._feedback_of(name, parameter))
+                feedback = self._feedback_of(name, parameter)
+                self._measure(name, parameter, compression, buffer[begin:end], feedback)
+                state = None if feedback is None else feedback._state
+                yield _C.CompressedPart(buffer[begin:end], compression, state)
                 plain = end
-            begin = end
         if plain < buffer.numel():
             yield _C.CompressedPart(buffer[plain:], "none", None)
 
-    def _feedback_of(self, name: str, parameter: torch.Tensor) -> _C.ErrorFeedback | None:
+    def _places(self, bucket: GradBucket) -> Iterator[tuple[str, torch.Tensor, int, int]]:
+        """Name, parameter and the elements [begin, end) of the bucket for each of its parameters."""
+        begin = 0
+        for parameter in bucket.parameters():
+            end = begin + parameter.numel()
+            yield self._names.get(id(parameter), ""), parameter, begin, end
+            begin = end
+
+    def _compression_of(self, name: str, parameter: torch.Tensor) -> str:
+        measured = self._budgets.compression(name) if self._budget_of(name, parameter) > 0 else None
+        return measured or self.policy.choose(name, parameter, self.step)
+
+    def _budget_of(self, name: str, parameter: torch.Tensor) -> float:
+        return self.policy.budget(name, parameter, self.step)
+
+    def _measure(
+        self,
+        name: str,
+        parameter: torch.Tensor,
+        compression: str,
+        gradient: torch.Tensor,
+        feedback: ErrorFeedback | None,
+    ) -> None:
+        if self._gauges.is_due(self.step):
+            self._gauges.measure(name, self.step, compression, gradient, feedback)
+        budget = self._budget_of(name, parameter)
+        if budget > 0 and self._budgets.is_due(self.step):
+            self._budgets.measure(name, parameter, budget, gradient)
+
+    def _feedback_of(self, name: str, parameter: torch.Tensor) -> ErrorFeedback | None:
         if not self.error_feedback:
             return None
         if name not in self._feedback:
             self._feedback[name] = ErrorFeedback(parameter.numel())
-        return self._feedback[name]._state
+        return self._feedback[name]
 
 
 def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::string_view kGrammar =
     "a policy is rules between semicolons, [name=GLOB|GLOB] [bytes=64K..] [dims=2..] [type=float32|float16|bfloat16] "
-    "SPEC [@STEP SPEC]..., and warmup=STEPS";
+    "SPEC [@STEP SPEC]..., and warmup=STEPS; a SPEC is a compression or budget=BITS";
+constexpr std::string_view kBudget = "budget=";
+constexpr double kMostBits = 32;
 constexpr DataType kTypes[] = {DataType::float32, DataType::float16, DataType::bfloat16};
 
 std::vector<std::string_view> words_of(std::string_view text) {
@@ -107,6 +109,7 @@ class PolicyParser {
     for (; at < words.size(); ++at) {
       const auto equals = words[at].find('=');
       if (equals == std::string_view::npos || words[at].find(':') < equals) break;
+      if (words[at].starts_with(kBudget)) break;
       const std::string_view key = words[at].substr(0, equals);
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) refuse(fmt::format("'{}' comes twice", key));
       seen.push_back(key);
@@ -154,9 +157,7 @@ class PolicyParser {
     std::uint64_t first_step = 0;
     for (std::size_t i = 0; i < words.size(); ++i) {
       if (i % 2 == 0) {
-        auto compression = parse_compression(words[i]);
-        if (!compression.ok()) refuse(compression.error().message);
-        rule.stages.push_back({first_step, *compression});
+        rule.stages.push_back(read_stage(first_step, words[i]));
         continue;
       }
       const auto step = words[i][0] == '@' ? read_size(words[i].substr(1)) : std::nullopt;
@@ -164,6 +165,19 @@ class PolicyParser {
       first_step = *step;
     }
     if (words.size() % 2 == 0) refuse("a rule ends with a compression");
+  }
+
+  Policy::Stage read_stage(std::uint64_t first_step, std::string_view word) const {
+    if (word.starts_with(kBudget)) {
+      const auto bits = parse_number<double>(word.substr(kBudget.size()));
+      if (!bits || !(*bits > 0 && *bits <= kMostBits)) {
+        refuse(fmt::format("'{}' is not above 0 and at most {} bits an element", word, kMostBits));
+      }
+      return {first_step, grid({.entropy = true}), *bits};
+    }
+    auto compression = parse_compression(word);
+    if (!compression.ok()) refuse(compression.error().message);
+    return {first_step, *compression};
   }
 
   const std::string_view text_;
@@ -184,14 +198,24 @@ bool Policy::Rule::fits(const TensorInfo& tensor) const {
          is_in(bytes, tensor.count * element_bytes(tensor.type));
 }
 
-Compression Policy::choose(const TensorInfo& tensor, std::uint64_t step) const {
-  if (step < warm_up_steps_) return none();
-  if (std::find(std::begin(kTypes), std::end(kTypes), tensor.type) == std::end(kTypes)) return none();
+const Policy::Stage* Policy::stage_of(const TensorInfo& tensor, std::uint64_t step) const {
+  if (step < warm_up_steps_) return nullptr;
+  if (std::find(std::begin(kTypes), std::end(kTypes), tensor.type) == std::end(kTypes)) return nullptr;
   const auto rule = std::find_if(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.fits(tensor); });
-  if (rule == rules_.end()) return none();
+  if (rule == rules_.end()) return nullptr;
   const auto later = std::find_if(rule->stages.begin() + 1, rule->stages.end(),
                                   [&](const Stage& stage) { return stage.first_step > step; });
-  return (later - 1)->compression;
+  return &*(later - 1);
+}
+
+Compression Policy::choose(const TensorInfo& tensor, std::uint64_t step) const {
+  const Stage* stage = stage_of(tensor, step);
+  return stage == nullptr ? none() : stage->compression;
+}
+
+double Policy::budget(const TensorInfo& tensor, std::uint64_t step) const {
+  const Stage* stage = stage_of(tensor, step);
+  return stage == nullptr ? 0 : stage->budget;
 }
 
 std::string Policy::Rule::to_string() const {
@@ -208,7 +232,7 @@ std::string Policy::Rule::to_string() const {
   if (!types.empty()) text += fmt::format("type={} ", fmt::join(type_names, "|"));
   for (const Stage& stage : stages) {
     if (stage.first_step > 0) text += fmt::format(" @{} ", stage.first_step);
-    text += stage.compression.to_string();
+    text += stage.budget > 0 ? fmt::format("{}{}", kBudget, stage.budget) : stage.compression.to_string();
   }
   return text;
 }

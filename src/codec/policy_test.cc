@@ -51,6 +51,23 @@ TEST(Policy, rules_say_otherwise_by_their_own_conditions) {
   EXPECT_EQ(chosen("type=float16|bfloat16 minmax", matrix("weight", kLarge, DataType::bfloat16)), minmax());
 }
 
+TEST(Policy, a_budget_is_of_the_rule_that_fits) {
+  const Policy policy = Policy::parse("warmup=5; name=head minmax; name=embed budget=0.5; budget=1.5 @100 int:bits=4");
+  EXPECT_EQ(policy.budget(matrix("head"), 10), 0);
+  EXPECT_EQ(policy.budget(matrix("embed"), 10), 0.5);
+  EXPECT_EQ(policy.budget(matrix("weight"), 10), 1.5);
+  EXPECT_EQ(policy.budget(matrix("weight"), 4), 0) << "in the warm-up";
+  EXPECT_EQ(policy.budget(matrix("weight"), 100), 0) << "a later stage has none";
+  EXPECT_EQ(policy.budget(matrix("bias", 8), 10), 0) << "too small";
+  EXPECT_EQ(policy.choose(matrix("weight"), 10), grid({.entropy = true})) << "what stands in for it";
+  EXPECT_EQ(policy.choose(matrix("weight"), 100), block_int({.bits = 4}));
+  EXPECT_EQ(Policy::parse(policy.to_string()), policy) << policy.to_string();
+  EXPECT_NE(Policy::parse("budget=1"), Policy::parse("budget=2"));
+  for (const std::string_view text : {"budget=0", "budget=-1", "budget=33", "budget=x", "budget=", "budget=nan"}) {
+    EXPECT_NE(refusal([&] { return Policy::parse(text); }).find("bits an element"), std::string::npos) << text;
+  }
+}
+
 TEST(Policy, the_first_rule_that_fits_holds) {
   const std::string policy = "name=*.embed*|head none; name=layer.? cast; bytes=8M.. minmax:bits=2; minmax:bits=4";
   EXPECT_EQ(chosen(policy, matrix("model.embedding")), none());

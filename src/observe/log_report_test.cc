@@ -208,6 +208,16 @@ TEST(LogFiles, have_the_rounds_of_training_at_their_ends) {
   EXPECT_NE(to_trace(std::vector<RankLog>{log}).find(R"("ts":0.0)"), std::string::npos) << "nothing else is there";
 }
 
+TEST(LogFiles, have_what_compressing_a_gradient_costs) {
+  RankLog log = log_of(1, {record("all_reduce", 8, 8, 1)});
+  log.gauges.push_back({.name = "head.weight", .step = 7, .compression = block_int({.bits = 4}), .nmse = 0.25});
+  const std::string trace = to_trace(std::vector<RankLog>{log});
+  EXPECT_NE(trace.find(R"({"name":"head.weight","cat":"qccl gauge","ph":"i")"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("step":7,"compression":"int:bits=4,block=128","count":0,"bits":0.0,"nmse":0.25)"),
+            std::string::npos)
+      << trace;
+}
+
 TEST(LogFiles, escape_names) {
   OperationRecord odd = record("all_reduce", 8, 8, 1);
   odd.name = "a \"b\", c\n";

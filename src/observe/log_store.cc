@@ -19,6 +19,7 @@ LogOptions OperationLog::options() const { return store_->options(); }
 RankLog OperationLog::read() const { return store_->read(); }
 void OperationLog::clear() { store_->clear(); }
 void OperationLog::add(const RoundRecord& round) { store_->add(round); }
+void OperationLog::add(const GaugeRecord& gauge) { store_->add(gauge); }
 
 std::string_view to_string(DataPath path) {
   switch (path) {
@@ -76,6 +77,8 @@ void append(RankLog& all, RankLog ended, std::size_t capacity) {
   all.world = std::max(all.world, ended.world);
   all.dropped += ended.dropped;
   std::ranges::move(ended.records, std::back_inserter(all.records));
+  std::ranges::move(ended.rounds, std::back_inserter(all.rounds));
+  std::ranges::move(ended.gauges, std::back_inserter(all.gauges));
   std::ranges::stable_sort(all.records, {}, [](const OperationRecord& each) { return each.times.ended_ns; });
   const std::size_t surplus = all.records.size() - std::min(all.records.size(), capacity);
   all.records.erase(all.records.begin(), all.records.begin() + static_cast<std::ptrdiff_t>(surplus));
@@ -145,6 +148,7 @@ void LogStore::make_room() {
     ++dropped_;
   }
   while (rounds_.size() > options_.capacity) rounds_.pop_front();
+  while (gauges_.size() > options_.capacity) gauges_.pop_front();
 }
 
 void LogStore::add(OperationRecord record) {
@@ -170,6 +174,13 @@ void LogStore::add(const RoundRecord& round) {
   make_room();
 }
 
+void LogStore::add(const GaugeRecord& gauge) {
+  if (!is_on()) return;
+  const std::lock_guard lock(mutex_);
+  gauges_.push_back(gauge);
+  make_room();
+}
+
 RankLog LogStore::read() const {
   const std::lock_guard lock(mutex_);
   return {.rank = identity_.rank,
@@ -179,13 +190,15 @@ RankLog LogStore::read() const {
           .unix_offset_ns = identity_.unix_offset_ns,
           .dropped = dropped_,
           .records = {records_.begin(), records_.end()},
-          .rounds = {rounds_.begin(), rounds_.end()}};
+          .rounds = {rounds_.begin(), rounds_.end()},
+          .gauges = {gauges_.begin(), gauges_.end()}};
 }
 
 void LogStore::clear() {
   const std::lock_guard lock(mutex_);
   records_.clear();
   rounds_.clear();
+  gauges_.clear();
   dropped_ = 0;
 }
 

@@ -36,7 +36,9 @@ class LogStore {
   bool wants(std::string_view operation, std::string_view name) const;
   // `record` has the log_name of its call, and the group's identity in its job.
   void add(OperationRecord record);
-  void add(const RoundRecord& round);  // nothing while the log is off
+  // Nothing while the log is off.
+  void add(const RoundRecord& round);
+  void add(const GaugeRecord& gauge);
 
   // InvalidArgument, with nothing changed, if the file cannot be written.
   Status configure(const LogOptions& options);
@@ -63,6 +65,7 @@ class LogStore {
   LogOptions options_;
   std::deque<OperationRecord> records_;
   std::deque<RoundRecord> rounds_;  // at most `capacity`
+  std::deque<GaugeRecord> gauges_;  // likewise
   std::uint64_t dropped_ = 0;
 };
 

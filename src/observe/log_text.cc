@@ -84,6 +84,7 @@ class Alignment {
     for (const RankLog& log : logs) {
       for (const auto& record : log.records) begin_ = std::min(begin_, record.times.posted_ns + offset(log));
       for (const auto& round : log.rounds) begin_ = std::min(begin_, round.ended_ns + offset(log));
+      for (const auto& gauge : log.gauges) begin_ = std::min(begin_, gauge.ended_ns + offset(log));
     }
   }
   // Microseconds since the first operation.
@@ -137,16 +138,20 @@ void for_each_event(const RankLog& log, const Alignment& alignment, Add add) {
              {"dur", Alignment::microseconds(times.ended_ns - times.posted_ns)},
              {"args", fields_of(*record)}});
   }
-  for (const RoundRecord& round : log.rounds) {
-    add(Json{{"name", fmt::format("outer round {} fragment {}", round.round, round.fragment)},
-             {"cat", "qccl round"},
+  const auto add_moment = [&](const std::string& name, const char* category, const auto& record) {
+    add(Json{{"name", name},
+             {"cat", category},
              {"ph", "i"},
              {"s", "p"},
              {"pid", log.rank},
              {"tid", 1},
-             {"ts", alignment.since_begin(log, round.ended_ns)},
-             {"args", object_of(round)}});
+             {"ts", alignment.since_begin(log, record.ended_ns)},
+             {"args", object_of(record)}});
+  };
+  for (const RoundRecord& round : log.rounds) {
+    add_moment(fmt::format("outer round {} fragment {}", round.round, round.fragment), "qccl round", round);
   }
+  for (const GaugeRecord& gauge : log.gauges) add_moment(gauge.name, "qccl gauge", gauge);
 }
 
 // Text as spreadsheets read it: quoted if it has a comma, a quote or a line end.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nccl.h"
+#include "nccl/current_device.h"
 
 namespace qccl::testing {
 
@@ -41,10 +42,14 @@ inline void run_threads(int world, const std::function<void(int rank)>& body) {
   for (std::thread& each : threads) each.join();
 }
 
-// The same with a communicator of all of them, which is destroyed afterwards unless `body` made it null.
+// The same, each rank on a device of its own, as NCCL demands: streams of two ranks on one could share a queue, where
+// one that waits for the other rank holds up that one's. With a communicator of all of them, which is destroyed
+// afterwards unless `body` made it null.
 inline void run_ranks_as_threads(int world, const std::function<void(ncclComm_t& comm, int rank)>& body) {
   const ncclUniqueId id = make_id();
+  device::fake::set_device_count(device::fake::kMostDevices);
   run_threads(world, [&](int rank) {
+    const CurrentDevice device(rank);
     ncclComm_t comm = nullptr;
     ASSERT_EQ(ncclCommInitRank(&comm, world, id, rank), ncclSuccess) << ncclGetLastError(nullptr);
     body(comm, rank);

@@ -8,9 +8,6 @@
 #include "nccl/job.h"
 #include "support/fake_cuda/fake_cuda.h"
 
-extern "C" qccl::device::Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
-                                                  int* status);
-
 namespace qccl::testing {
 
 namespace fake = device::fake;
@@ -20,34 +17,10 @@ inline std::string name_of(Where where) {
   return where == Where::host ? "host" : where == Where::pinned ? "pinned" : "device";
 }
 
-// Makes the device's primary context current in this thread, as cudaSetDevice() does.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device) {
-    CUctx_st* context = nullptr;
-    function<device::Code(CUctx_st**, int)>("cuDevicePrimaryCtxRetain")(&context, device);
-    function<device::Code(CUctx_st*)>("cuCtxPushCurrent")(context);
-  }
-  ~CurrentDevice() {
-    CUctx_st* context = nullptr;
-    function<device::Code(CUctx_st**)>("cuCtxPopCurrent")(&context);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  template <class Signature>
-  static Signature* function(const char* name) {
-    void* found = nullptr;
-    EXPECT_EQ(cuGetProcAddress_v2(name, &found, device::kDriverVersion, 0, nullptr), device::Code::success) << name;
-    return reinterpret_cast<Signature*>(found);
-  }
-};
-
 // A rank's stream and buffers. Writes happen some time after the call, in the stream, as those of kernels do.
 class Side {
  public:
-  explicit Side(Where where, int device = 0)
+  explicit Side(Where where, int device = device_of_thread())
       : where_(where), device_(device), stream_(where == Where::host ? nullptr : own_stream(device)) {}
   // The device's calls may still use the buffers.
   ~Side() {

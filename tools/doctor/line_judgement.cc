@@ -14,7 +14,7 @@ constexpr double kDrops = 1e-3;               // of the packets
 constexpr double kShortQueue = 128 * 1024;
 // A round trip that grows by less, or by a few packets, is no queue.
 constexpr double kJitter = 2e-3;
-constexpr double kFewPackets = 8 * 1024;
+constexpr double kFewPackets = 12 * 1024;
 constexpr double kSlow = 2.0 / 3;  // of the middle host's rate, as QCCL itself counts (docs/lines.md#unequal-lines)
 constexpr double kInUse = 0.1;     // of what the host's line carries
 constexpr double kLeastUse = 1e5;  // bytes a second

@@ -25,6 +25,7 @@ constexpr Nanoseconds kPairTime = milliseconds(20000);
 constexpr Milliseconds kBarrierTime(60000);
 constexpr Nanoseconds kDistant = milliseconds(1);  // QCCL_CONGESTION counts from here on
 constexpr double kClearlyMore = 1.5;
+constexpr double kLoses = 2.5;  // times more by four: each of them is limited by its own losses
 // How long the job rests to see what other programs send.
 constexpr Nanoseconds kSampleTime = milliseconds(2);
 constexpr Nanoseconds kRest = milliseconds(1000);
@@ -40,7 +41,7 @@ struct Rates {
   // Four leave a queue empty for shorter times; but where one does not fill the line, another queue is not full when
   // packets are dropped.
   FilledLine of_queue() const {
-    FilledLine line = four.rate < kClearlyMore * one.rate ? four : one;
+    FilledLine line = four.rate < kLoses * one.rate ? four : one;
     line.sent_packets = one.sent_packets + four.sent_packets;
     line.resent_packets = one.resent_packets + four.resent_packets;
     return line;

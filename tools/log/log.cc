@@ -29,7 +29,7 @@ Usage: qccl log COMMAND [OPTIONS]
 Commands:
   summary   tables: latency and bandwidth, percentiles and traffic, stragglers
   plot      a picture: the ranks' operations over time, latencies, bytes; rounds of training that synchronises
-            every H steps
+            every H steps; what compressing each gradient costs
   csv       a line for each operation, for spreadsheets and data frames
 
 Programs write logs with QCCL_LOG_FILE=PREFIX, each rank to PREFIX<rank>.json, which ui.perfetto.dev opens as well.
@@ -126,6 +126,7 @@ std::vector<RankLog> ranks_in(const LogJson& document) {
     if (owner == logs.end()) continue;
     if (category == "qccl") owner->records.push_back(fields_in<OperationRecord>(event.at("args")));
     if (category == "qccl round") owner->rounds.push_back(fields_in<RoundRecord>(event.at("args")));
+    if (category == "qccl gauge") owner->gauges.push_back(fields_in<GaugeRecord>(event.at("args")));
   }
   for (RankLog& log : logs) {
     std::stable_sort(log.records.begin(), log.records.end(),
@@ -267,8 +268,8 @@ int csv_main(const std::vector<std::string>& arguments) {
 }
 
 int plot_main(const std::vector<std::string>& arguments) {
-  CommandLine app("Draws the operations and the outer loop's rounds of all ranks in the files.", "qccl log plot",
-                  "OUT FILE...", kPlotFooter);
+  CommandLine app("Draws the operations, the outer loop's rounds and the gauges of all ranks in the files.",
+                  "qccl log plot", "OUT FILE...", kPlotFooter);
   Flags flags;
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
       ->required()

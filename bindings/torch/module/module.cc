@@ -25,6 +25,7 @@ namespace qccl::torch_binding {
 // mesh (qccl/mesh.h), pipelines (qccl/pipeline.h), groups that go on after a failure and estimates of time, jobs that
 // grow, the outer loop (qccl/outer.h), and qccl.Options.
 void bind_log(py::module_& module);
+void bind_gauge(py::module_& module);
 void bind_mesh(py::module_& module);
 void bind_pipeline(py::module_& module);
 void bind_failures(py::module_& module);
@@ -88,12 +89,19 @@ std::vector<Counters> traffic_of_process() {
   return found;
 }
 
+TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
+  return {.name = name,
+          .count = static_cast<std::uint64_t>(tensor.numel()),
+          .dimensions = static_cast<int>(tensor.dim()),
+          .type = elements_of(tensor).type};
+}
+
 std::string choose(const Policy& policy, const std::string& name, const at::Tensor& tensor, std::uint64_t step) {
-  const TensorInfo info{.name = name,
-                        .count = static_cast<std::uint64_t>(tensor.numel()),
-                        .dimensions = static_cast<int>(tensor.dim()),
-                        .type = elements_of(tensor).type};
-  return policy.choose(info, step).to_string();
+  return policy.choose(info_of(name, tensor), step).to_string();
+}
+
+double budget(const Policy& policy, const std::string& name, const at::Tensor& tensor, std::uint64_t step) {
+  return policy.budget(info_of(name, tensor), step);
 }
 
 CompressedPart make_part(const at::Tensor& tensor, const std::optional<std::string>& compression,
@@ -254,7 +262,8 @@ PYBIND11_MODULE(_C, module) {
   py::class_<qccl::Policy>(module, "Policy")
       .def(py::init(&qccl::Policy::parse))
       .def("__str__", &qccl::Policy::to_string)
-      .def("choose", &choose);
+      .def("choose", &choose)
+      .def("budget", &budget);
   py::class_<qccl::ErrorFeedback>(module, "ErrorFeedback")
       .def(py::init<std::size_t, std::uint64_t>(), py::arg("count"), py::arg("counter") = 0)
       .def_static("restore", &restore)
@@ -287,6 +296,7 @@ PYBIND11_MODULE(_C, module) {
   // torch 2.13 has no Python binding for it.
   module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
   bind_log(module);
+  bind_gauge(module);
   module.def("close_all", &close_all, Released());
   bind_failures(module);
   bind_growth(module);

@@ -55,7 +55,10 @@ class FormatRun {
     for (const Pass pass : kPasses) {
       slices::SliceJob job{.type = format.type, .moves = moves(pass, format)};
       job.format = format.payload;
-      names.push_back(slices::kEntryNames[static_cast<std::size_t>(slices::entry(job))]);
+      job.payload_count = pass == Pass::decode ? 0 : 1;
+      slices::each_program(slices::entry(job), {&job, 1}, [&](slices::Entry program) {
+        names.push_back(slices::kEntryNames[static_cast<std::size_t>(program)]);
+      });
     }
     return names;
   }
@@ -148,10 +151,12 @@ class FormatRun {
     kernels_.launch(gpu_.stream(), slices::entry(jobs_.front()), jobs_, blocks).take_or_throw();
   }
 
-  std::size_t bytes_moved(Pass pass) const {
-    const slices::SliceJob whole = shape(settings_.elements);
+  std::size_t bytes_moved(Pass pass) {
     const std::size_t raw = settings_.elements * element_bytes(format_.type);
-    const std::size_t payload = slices::payload_bytes(whole);
+    std::size_t payload = 0;
+    for (std::size_t slice = 0; slice < slices_; ++slice) {
+      payload += slices::payload_bytes(shape(count_of(slice)), sent_.host_at(slice));
+    }
     const std::size_t residual = format_.has_residual && pass == Pass::encode ? 8 * settings_.elements : 0;
     return (pass == Pass::reduce ? 2 : 1) * (raw + payload) + residual;
   }

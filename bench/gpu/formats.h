@@ -40,6 +40,10 @@ inline std::vector<Format> formats() {
   add("int:bits=8 stochastic", {.kind = PayloadKind::block_int, .bits = 8, .stochastic = true, .bucket = 128});
   add("sign", {.kind = PayloadKind::sign, .bucket = 256});
   add("sign of norms", {.kind = PayloadKind::sign, .norm_scale = true, .bucket = 256});
+  add("grid:bound=0.1", {.kind = PayloadKind::grid, .step = 0.2f});
+  add("grid:relative=0.5", {.kind = PayloadKind::grid, .bucket = 4096, .step = 0.5f});
+  add("grid:relative=0.5,bucket=32768", {.kind = PayloadKind::grid, .bucket = 32768, .step = 0.5f});
+  add("grid:relative=0.5 stochastic", {.kind = PayloadKind::grid, .stochastic = true, .bucket = 4096, .step = 0.5f});
   all.push_back({"sign with residual", DataType::float32, {.kind = PayloadKind::sign, .bucket = 256}, true});
   return all;
 }

@@ -96,6 +96,12 @@ class Codec {
   virtual bool is_exact() const { return false; }
   // For codecs that the kernels of devices have (kernels/device/slice_job.h): these make the same bytes.
   virtual std::optional<kernels::device::PayloadFormat> device_format() const { return std::nullopt; }
+  // The bytes of the slice of `elements` at the front of `source`, by its headers; nothing if none is there. Of codecs
+  // with a device_format(): their kernels do not tell how much they write, and read only what was checked.
+  virtual std::optional<std::size_t> find_encoded_bytes(ConstBytes source, std::size_t elements) const {
+    const std::size_t bytes = max_encoded_bytes(elements);
+    return source.size() >= bytes ? std::optional(bytes) : std::nullopt;
+  }
   // The bytes that gradients of this type, before they are widened, take on average, which prices assume. The same on
   // all ranks, and at most max_encoded_bytes().
   virtual std::size_t expected_encoded_bytes(std::size_t elements, DataType /*type*/) const {

@@ -88,8 +88,12 @@ Status Kernels::launch(const Stream& stream, kernels::device::Entry entry,
     const auto listed = jobs.first(std::min<std::size_t>(jobs.size(), kernels::device::kMostListed));
     kernels::device::JobList list = kernels::device::list_of(listed.data(), static_cast<std::uint32_t>(listed.size()));
     void* parameters[] = {&list};
-    const Code code = device_.call(&Driver::launch_kernel, functions_[static_cast<std::size_t>(entry)], blocks, 1u, 1u,
-                                   kernels::device::kThreads, 1u, 1u, 0u, stream.handle(), +parameters, nullptr);
+    Code code = Code::success;
+    kernels::device::each_program(entry, listed, [&](kernels::device::Entry program) {
+      if (code != Code::success) return;
+      code = device_.call(&Driver::launch_kernel, functions_[static_cast<std::size_t>(program)], blocks, 1u, 1u,
+                          kernels::device::kThreads, 1u, 1u, 0u, stream.handle(), +parameters, nullptr);
+    });
     if (code != Code::success) return failure_at(device_, "cuLaunchKernel", code);
     jobs = jobs.subspan(listed.size());
   }

@@ -95,7 +95,11 @@ TEST_P(DeviceLanes, a_call_and_its_log_say_who_computes) {
     EXPECT_EQ(say(kCount, {}), "lanes");
     EXPECT_EQ(say(100, {}), "staged: it is short");
     EXPECT_EQ(say(kCount, {.keep_input = true}), "staged: it keeps its input");
-    EXPECT_EQ(say(kCount, {.algorithm = Algorithm::recursive_doubling}), "staged: kernels lack its algorithm or codec");
+    EXPECT_EQ(say(kCount, {.compression = grid()}), "lanes");
+    EXPECT_EQ(say(kCount, {.compression = grid({.bound = 0.01})}), "lanes");
+    const std::string lacking = "staged: kernels lack its algorithm or codec";
+    EXPECT_EQ(say(kCount, {.compression = grid({.entropy = true})}), lacking);
+    EXPECT_EQ(say(kCount, {.algorithm = Algorithm::recursive_doubling}), lacking);
     float on_host = 1;
     comm.all_reduce(&on_host, &on_host, 1, DataType::float32);
     EXPECT_EQ(comm.log().read().records.back().device, "");
@@ -141,13 +145,43 @@ TEST_P(DeviceLanes, every_compressed_collective_gives_the_bits_of_host_memory) {
   EXPECT_EQ(has_used_frames(), is_shm());
 }
 
+// The values say how long a payload is, so what arrives and what is sent is as long as on the host.
+TEST_P(DeviceLanes, payloads_of_any_length_give_the_bits_and_bytes_of_host_memory) {
+  expect_success(3, [](Communicator& comm) {
+    Communicator on_device = comm.dup();
+    const ProgramStream stream;
+    const DeviceBuffer memory(kCount * sizeof(float));
+    for (const Compression& compression :
+         {grid({.bound = 1e-3}), grid({.bound = 1e-5}), grid({.bucket = 1024, .rounding = Rounding::stochastic})}) {
+      for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce}) {
+        for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+          SCOPED_TRACE(compression.to_string() + " " + std::string(to_string(algorithm)));
+          ByteVector expected = make_inputs(Pattern::normal, DataType::float32, kCount, comm.size(),
+                                            7)[static_cast<std::size_t>(comm.rank())];
+          memory.write(stream, expected);
+          CallOptions options{.root = 1, .compression = compression, .algorithm = algorithm};
+          const std::uint64_t begin = comm.traffic().payload_bytes_sent;
+          comm.run({collective, expected.data(), expected.data(), kCount, DataType::float32, options});
+          const std::uint64_t middle = comm.traffic().payload_bytes_sent;
+          options.stream = stream;
+          on_device.run({collective, memory.data(), memory.data(), kCount, DataType::float32, options});
+          EXPECT_EQ(on_device.traffic().payload_bytes_sent - middle, middle - begin);
+          EXPECT_TRUE(memory.read(stream) == expected);
+        }
+      }
+    }
+  });
+  EXPECT_TRUE(has_launched());
+  EXPECT_EQ(has_used_frames(), is_shm());
+}
+
 // Payloads wait for a root that adds more slowly than others send; received slices wait for jobs.
 TEST_P(DeviceLanes, many_more_slices_than_places_give_the_bits_of_host_memory) {
   setenv("QCCL_SLICE_BYTES", "8192", 1);
   expect_success(3, [](Communicator& comm) {
     BothMemories both(comm);
     for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::broadcast}) {
-      for (const Compression& compression : {none(), minmax({.bits = 4})}) {
+      for (const Compression& compression : {none(), minmax({.bits = 4}), grid({.bound = 0.01})}) {
         for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra, Algorithm::ring}) {
           if (!plan::has_algorithm(collective, algorithm)) continue;
           const CallOptions options{.compression = compression, .algorithm = algorithm};
@@ -169,9 +203,11 @@ TEST_P(DeviceLanes, sums_of_many_parts_give_the_bits_of_host_memory) {
       for (const DataType type : {DataType::int32, DataType::bfloat16, DataType::float64}) {
         both.expect_equal({Collective::all_reduce, type, 40'009, {.algorithm = algorithm}, true});
       }
-      const CallOptions options{.compression = minmax({.bits = 3}), .algorithm = algorithm};
-      both.expect_equal({Collective::all_reduce, DataType::float32, 40'009, options, true});
-      both.expect_equal({Collective::reduce, DataType::float16, 40'009, options});
+      for (const Compression& compression : {minmax({.bits = 3}), grid()}) {
+        const CallOptions options{.compression = compression, .algorithm = algorithm};
+        both.expect_equal({Collective::all_reduce, DataType::float32, 40'009, options, true});
+        both.expect_equal({Collective::reduce, DataType::float16, 40'009, options});
+      }
     }
   });
   unsetenv("QCCL_HOSTS");
@@ -183,7 +219,7 @@ TEST_P(DeviceLanes, ranks_with_and_without_kernels_make_a_call_together) {
   fake::fail("cuModuleLoadData", Code::out_of_memory);
   expect_success(3, [](Communicator& comm) {
     BothMemories both(comm);
-    for (const Compression& compression : {none(), minmax({.bits = 4}), sign()}) {
+    for (const Compression& compression : {none(), minmax({.bits = 4}), sign(), grid()}) {
       const CallOptions options{.compression = compression, .algorithm = Algorithm::sra};
       both.expect_equal({Collective::all_reduce, DataType::float32, kCount, options, true});
     }

@@ -99,7 +99,8 @@ def test_kernels_run_under_each_sanitizer_and_an_encode_under_nsight_compute(tmp
         (tools / name).chmod(0o755)
     done = first_contact(out, "--parts", "sanitizers", "ncu", PATH=f"{tools}:{os.environ['PATH']}")
     assert done.returncode == 1
-    kernels = ["qccl_own_type", "qccl_raw", "qccl_cast", "qccl_minmax", "qccl_block_int", "qccl_sign"]
+    names = ("own_type", "raw", "cast", "minmax", "block_int", "sign", "grid_forms", "grid")
+    kernels = [f"qccl_{name}" for name in names]
     expected = {("sanitizers", f"memcheck, {kernel}"): "ok" for kernel in kernels}
     expected |= {("sanitizers", f"racecheck, {kernel}"): "FAILED" for kernel in kernels}
     assert ends(out) == expected | {("ncu", "minmax:bits=4 encode"): "ok", ("ncu", "its pages"): "ok"}

@@ -16,7 +16,7 @@ from program import DEVICES
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "build" / "device_kernels" / "cubins.fatbin"
-KERNELS = ("own_type", "raw", "cast", "minmax", "block_int", "sign")
+KERNELS = ("own_type", "raw", "cast", "minmax", "block_int", "sign", "grid", "grid_forms")
 
 # For sm_90: at most so many registers, bytes of stack and stores to it; at least so many loads and stores of 16 bytes.
 # `python tests/gpu/machine_code.py` prints what they are.
@@ -27,6 +27,8 @@ LIMITS = {
     "qccl_minmax": (216, 32, 0, 28, 29),
     "qccl_block_int": (216, 32, 0, 28, 29),
     "qccl_sign": (240, 32, 0, 28, 29),
+    "qccl_grid": (255, 32, 0, 28, 29),
+    "qccl_grid_forms": (216, 32, 0, 28, 0),
 }
 
 

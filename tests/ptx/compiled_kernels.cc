@@ -17,15 +17,17 @@ ptx::Module& compiled_kernels() {
 }
 
 ptx::Counts launch_compiled(Entry entry, const SliceJob* jobs, std::uint32_t count, const ptx::Grid& grid) {
-  const char* const name = kEntryNames[static_cast<std::size_t>(entry)];
   ptx::HostMemory memory;
   ptx::Module& kernels = compiled_kernels();
   ptx::Counts counts;
-  for (std::uint32_t begin = 0; begin < count; begin += kMostListed) {
-    JobList list = list_of(jobs + begin, lesser(count - begin, kMostListed));
-    void* const parameters[] = {&list};
-    counts += kernels.launch(name, kernels.parameters_of(name, parameters), grid, memory);
-  }
+  each_program(entry, {jobs, count}, [&](Entry program) {
+    const char* const name = kEntryNames[static_cast<std::size_t>(program)];
+    for (std::uint32_t begin = 0; begin < count; begin += kMostListed) {
+      JobList list = list_of(jobs + begin, lesser(count - begin, kMostListed));
+      void* const parameters[] = {&list};
+      counts += kernels.launch(name, kernels.parameters_of(name, parameters), grid, memory);
+    }
+  });
   return counts;
 }
 

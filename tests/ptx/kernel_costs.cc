@@ -34,7 +34,9 @@ std::vector<CostCase> cost_cases() {
                   {"minmax4 stochastic", {PayloadKind::minmax, 4, true, false, 1024}},
                   {"int4", {PayloadKind::block_int, 4, false, false, 32}},
                   {"int8", {PayloadKind::block_int, 8, false, false, 32}},
-                  {"sign", {PayloadKind::sign, 1, false, false, 1024}}};
+                  {"sign", {PayloadKind::sign, 1, false, false, 1024}},
+                  {"grid", {.kind = PayloadKind::grid, .step = 0.25f}},
+                  {"grid relative", {.kind = PayloadKind::grid, .bucket = 4096, .step = 0.5f}}};
   std::vector<CostCase> cases = {{"copy", Work::copy, {}}};
   for (const auto& [name, format] : kFormats) {
     cases.push_back({std::string(name) + " encode", Work::encode, format});

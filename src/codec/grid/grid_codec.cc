@@ -41,6 +41,16 @@ class GridCodec final : public VariableSizeCodec {
   std::size_t expected_encoded_bytes(std::size_t elements, DataType) const override {
     return std::min(max_encoded_bytes(elements), elements * expected_bits() / 80 + elements / 100);
   }
+  std::optional<kernels::device::PayloadFormat> device_format() const override {
+    if (format_.entropy) return std::nullopt;
+    return kernels::device::PayloadFormat{.kind = kernels::device::PayloadKind::grid,
+                                          .stochastic = stochastic_,
+                                          .bucket = bucket_size(),
+                                          .step = format_.is_relative() ? format_.relative : format_.step};
+  }
+  std::optional<std::size_t> find_encoded_bytes(ConstBytes source, std::size_t elements) const override {
+    return kernels::grid_slice_bytes(format_, source.data(), source.size(), elements);
+  }
   // The root mean square is at most the largest magnitude; bfloat16 rounds the step by up to 2^-8.
   double error_bound(const BlockSummary& block) const override {
     if (!format_.is_relative()) return bound_;

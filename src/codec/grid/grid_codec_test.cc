@@ -56,6 +56,33 @@ TEST(GridCodec, what_integers_cannot_hold_is_sent_unchanged_and_changes_no_other
   }
 }
 
+TEST(GridCodec, headers_say_how_long_a_slice_is) {
+  for (const Compression& compression : {grid({.bound = 1e-3}), grid({.bound = 1e-30}), grid({.bucket = 256})}) {
+    const auto codec = codec_of(compression);
+    for (const std::size_t n : {0, 1, 33, 64, 1000, 5001}) {
+      const std::vector<float> x = finite_families()[14].values(n, 7);
+      std::vector<std::byte> bytes(codec->max_encoded_bytes(n) + 1, std::byte{0xFF});
+      const std::size_t encoded = codec->encode(x, bytes, {});
+      EXPECT_EQ(codec->find_encoded_bytes(bytes, n), encoded) << n;
+      EXPECT_EQ(codec->find_encoded_bytes(ConstBytes(bytes).first(encoded), n), encoded) << n;
+      if (n == 0) continue;
+      EXPECT_EQ(codec->find_encoded_bytes(ConstBytes(bytes).first(encoded - 1), n), std::nullopt) << n;
+      EXPECT_EQ(codec->find_encoded_bytes(ConstBytes(), n), std::nullopt) << n;
+    }
+  }
+}
+
+TEST(GridCodec, forms_that_no_encoder_writes_are_no_slice) {
+  const auto bounded = codec_of(grid({.bound = 1e-3})), relative = codec_of(grid({.bucket = 256}));
+  std::vector<std::byte> bytes(4096);
+  EXPECT_EQ(bounded->find_encoded_bytes(bytes, 96), 2u);  // three blocks of zeros
+  bytes[1] = std::byte{0x10};                             // a fourth one
+  EXPECT_EQ(bounded->find_encoded_bytes(bytes, 96), std::nullopt);
+  EXPECT_EQ(bounded->find_encoded_bytes(bytes, 128), 2u + 4);
+  bytes[2] = std::byte{0x0F};  // behind a step, float32
+  EXPECT_EQ(relative->find_encoded_bytes(bytes, 128), std::nullopt);
+}
+
 TEST(GridCodec, a_relative_step_is_that_share_of_the_root_mean_square) {
   const std::vector<float> x = finite_families()[0].values(1 << 16, 5);
   for (const Rounding rounding : kRoundings) {

@@ -145,12 +145,13 @@ const std::byte* Arrivals::bring(const StagingDevice& device, ConstBytes payload
   return place;
 }
 
-// The payload may be anything, as to its bytes: jobs index by nothing that they read.
+// The payload may be anything, as to its bytes: jobs index by nothing that they read but what this checks.
 Status DeviceLane::receive(std::size_t index, ConstBytes payload) {
   const Step& step = plan_.steps[index];
-  const std::size_t expected = call_.plan->payload_limit(memory_.elements(slice()), step.raw);
-  if (payload.size() != expected) {
-    return Failure(ErrorKind::corrupt_data, fmt::format("a slice of {} bytes came as {}", expected, payload.size()));
+  const std::size_t elements = memory_.elements(slice());
+  if (call_.plan->find_payload_bytes(payload, elements, step.raw) != payload.size()) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("{} bytes are not the payload of a slice of {} elements", payload.size(), elements));
   }
   const std::size_t place = places_.received[index];
   if (place == DeviceLayout::kNone) {

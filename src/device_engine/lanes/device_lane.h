@@ -51,7 +51,8 @@ class DeviceLane {
   // Begins the payload of a send step, for all of its peers, unless it is one of Compute::outgoing(): then false.
   // `frames`: of the first kMostFrames peers, where it is written besides; null for those without.
   bool begin_payload(std::size_t step, std::span<const Bytes> frames);
-  // That payload, of which a slice has one, for peers without a frame; data() is null while it is being made.
+  // Where that payload, of which a slice has one, lies for peers without a frame, with the most bytes that it has;
+  // data() is null while it is being made.
   ConstBytes find_payload(std::uint64_t slice) const;
   // It was sent to all peers of a step.
   void note_sent(std::uint64_t slice) { tickets_.note_sent(slice); }

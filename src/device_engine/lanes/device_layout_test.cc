@@ -57,11 +57,14 @@ TEST(DeviceLayout, uncompressed_plans_run_on_a_device) {
 }
 
 TEST(DeviceLayout, compressed_plans_run_on_a_device_unless_they_add_what_they_decode_of_their_own) {
-  EXPECT_EQ(staged(minmax({.bits = 4})), (std::vector<std::string>{"all_reduce one_shot", kRecursiveDoubling}));
+  for (const Compression& compression : {minmax({.bits = 4}), grid(), grid({.bound = 0.1})}) {
+    EXPECT_EQ(staged(compression), (std::vector<std::string>{"all_reduce one_shot", kRecursiveDoubling}));
+  }
 }
 
 TEST(DeviceLayout, codecs_without_kernels_run_on_the_host) {
   EXPECT_EQ(staged(minmax({.bits = 9})).size(), staged(topk({.density = 0.01})).size());
+  EXPECT_EQ(staged(grid({.entropy = true})).size(), staged(topk({.density = 0.01})).size());
   EXPECT_GT(staged(topk({.density = 0.01})).size(), 10u);
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/log.h"
 #include "device_engine/lanes/device_compute.h"
 
 namespace qccl::engine {
@@ -72,8 +73,10 @@ LaneAdvance DeviceSteps::send(std::size_t lane, std::uint64_t& sent_bytes) {
   std::vector<Send>& sends = sends_[lane];
   for (; !sends.empty(); sends.erase(sends.begin())) {
     Send& first = sends.front();
-    const ConstBytes payload = compute_.lane(lane).find_payload(first.slice);
-    if (payload.data() == nullptr) return result;
+    const ConstBytes place = compute_.lane(lane).find_payload(first.slice);
+    if (place.data() == nullptr) return result;
+    if (!first.bytes) first.bytes = measure(lane, first, place);
+    const ConstBytes payload = place.first(*first.bytes);
     const auto& peers = planned.steps[first.step].peers;
     for (; first.sent < peers.size(); ++first.sent) {
       Reservation* const held = first.sent < first.rooms.size() ? &first.rooms[first.sent] : nullptr;
@@ -86,6 +89,18 @@ LaneAdvance DeviceSteps::send(std::size_t lane, std::uint64_t& sent_bytes) {
     compute_.lane(lane).note_sent(first.slice);
   }
   return result;
+}
+
+// A payload that was made, by its headers: a job leaves it in all rooms that were held, and at `place` if a peer had
+// none.
+std::size_t DeviceSteps::measure(std::size_t lane, const Send& send, ConstBytes place) const {
+  const plan::Lane& planned = plan_.schedule().lanes[lane];
+  const Reservation& room = send.rooms.front();
+  const ConstBytes made = room ? ConstBytes(payload_room(room)) : place;
+  const auto bytes =
+      plan_.find_payload_bytes(made, plan_.slice_length(planned.count, send.slice), planned.steps[send.step].raw);
+  QCCL_CHECK(bytes);
+  return *bytes;
 }
 
 // `held`: room that already has the payload; none or null: the payload lies elsewhere alone.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device_engine/lanes/device_lane.h"
@@ -44,6 +45,7 @@ class DeviceSteps final : public DeferredSteps {
   struct Send {
     std::uint64_t slice;
     std::size_t step;
+    std::optional<std::size_t> bytes{};                        // of the payload, once it is made
     std::size_t sent = 0;                                      // to the first peers of the step
     std::array<Reservation, DeviceLane::kMostFrames> rooms{};  // of the first peers, where it is written besides
   };
@@ -51,6 +53,7 @@ class DeviceSteps final : public DeferredSteps {
     return plan_.streams().first[lane][send.step] + peer;
   }
   void hold_rooms(std::size_t lane, Send& send);
+  std::size_t measure(std::size_t lane, const Send& send, ConstBytes place) const;
   StepStatus send_payload(std::size_t stream, ConstBytes payload, Reservation* held);
 
   const ExecutablePlan& plan_;

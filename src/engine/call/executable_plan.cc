@@ -166,4 +166,11 @@ std::size_t ExecutablePlan::payload_limit(std::uint64_t elements, bool raw) cons
   return raw || codec_ == nullptr ? count * element_bytes(call_->type) : codec_->max_encoded_bytes(count);
 }
 
+std::optional<std::size_t> ExecutablePlan::find_payload_bytes(ConstBytes source, std::uint64_t elements,
+                                                              bool raw) const {
+  if (!raw && codec_ != nullptr) return codec_->find_encoded_bytes(source, static_cast<std::size_t>(elements));
+  const std::size_t bytes = payload_limit(elements, raw);
+  return source.size() >= bytes ? std::optional(bytes) : std::nullopt;
+}
+
 }  // namespace qccl::engine

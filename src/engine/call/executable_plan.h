@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -114,6 +115,9 @@ class ExecutablePlan {
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   // The most bytes that so many elements take as payload; `raw`: uncompressed whatever the codec.
   std::size_t payload_limit(std::uint64_t elements, bool raw) const;
+  // The bytes of their payload, which lies at the front of `source`; nothing if it is none. Of codecs that have kernels
+  // for devices.
+  std::optional<std::size_t> find_payload_bytes(ConstBytes source, std::uint64_t elements, bool raw) const;
   // Has no lanes if the call goes through cells.
   const plan::RankSchedule& schedule() const { return schedule_; }
   const StreamLayout& streams() const { return streams_; }

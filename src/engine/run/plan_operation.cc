@@ -117,11 +117,13 @@ std::byte* PlanOperation::find_destination(GroupRank peer, const FrameHeader& he
   std::size_t at = 0;
   while (!plan::receives(steps[at].kind) || (*progress.first_streams)[at] != *stream) ++at;
   const std::size_t elements = plan().slice_length(progress.lane->count, header.slice);
-  if (header.payload_bytes != plan().payload_limit(elements, steps[at].raw)) return nullptr;
+  const std::size_t limit = plan().payload_limit(elements, steps[at].raw);
+  if (header.payload_bytes > limit) return nullptr;
   std::byte* destination = nullptr;
   if (deferred_ != nullptr) {
     destination = deferred_->find_place(lane, at, header.slice);
-  } else if ((plan().codec() == nullptr || steps[at].raw) && progress.copies_next(at, header.slice)) {
+  } else if (header.payload_bytes == limit && (plan().codec() == nullptr || steps[at].raw) &&
+             progress.copies_next(at, header.slice)) {
     destination = compute_->find_destination(lane, header.slice);
   }
   if (destination != nullptr) inbound_.note_placed(*stream, header);

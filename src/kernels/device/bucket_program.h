@@ -44,6 +44,13 @@ QCCL_HD inline void copy_codes(std::byte* to, const std::byte* from, std::uint32
   QCCL_ROLL
   for (std::uint32_t at = whole + lane; at < bytes; at += kGroupLanes) to[at] = from[at];
 }
+// From memory of any alignment; fastest where both are off alignment alike.
+QCCL_HD inline void copy_bytes(std::byte* to, const std::byte* from, std::uint32_t bytes, std::uint32_t lane) {
+  const auto ahead = static_cast<std::uint32_t>(0u - reinterpret_cast<std::uintptr_t>(from)) % 16;
+  const std::uint32_t head = lesser(ahead, bytes);
+  if (lane < head) to[lane] = from[lane];
+  copy_codes(to + head, from + head, bytes - head, lane);
+}
 
 // Stores the codes of a lane's octets in memory that is aligned to eight of them.
 QCCL_HD inline void store_words(std::byte* to, int bits, const Runs& runs, const std::uint64_t (&words)[kHeld]) {

@@ -19,20 +19,22 @@ void run_groups(const JobList& list, std::uint32_t groups) {
   }
 }
 
-// All jobs have this entry(). As many groups as given share them; every second one runs its lanes backwards.
-inline void run_on_host(Entry entry, const JobList& list, std::uint32_t groups) {
-  switch (entry) {
+// One launch of a program. As many groups as given share the jobs; every second one runs its lanes backwards.
+inline void run_on_host(Entry program, const JobList& list, std::uint32_t groups) {
+  switch (program) {
     case Entry::own_type: return run_groups<Entry::own_type>(list, groups);
     case Entry::raw: return run_groups<Entry::raw>(list, groups);
     case Entry::cast: return run_groups<Entry::cast>(list, groups);
     case Entry::minmax: return run_groups<Entry::minmax>(list, groups);
     case Entry::block_int: return run_groups<Entry::block_int>(list, groups);
     case Entry::sign: return run_groups<Entry::sign>(list, groups);
+    case Entry::grid: return run_groups<Entry::grid>(list, groups);
+    case Entry::grid_forms: return run_groups<Entry::grid_forms>(list, groups);
   }
 }
-inline void run_on_host(Entry entry, const SliceJob* jobs, std::uint32_t count, std::uint32_t groups) {
+inline void run_on_host(Entry program, const SliceJob* jobs, std::uint32_t count, std::uint32_t groups) {
   for (std::uint32_t begin = 0; begin < count; begin += kMostListed) {
-    run_on_host(entry, list_of(jobs + begin, lesser(count - begin, kMostListed)), groups);
+    run_on_host(program, list_of(jobs + begin, lesser(count - begin, kMostListed)), groups);
   }
 }
 

@@ -5,7 +5,7 @@
 namespace qccl::kernels::device {
 
 void launch_jobs(Entry entry, const SliceJob* jobs, std::uint32_t count, std::uint32_t groups) {
-  run_on_host(entry, jobs, count, groups);
+  each_program(entry, {jobs, count}, [&](Entry program) { run_on_host(program, jobs, count, groups); });
 }
 
 }  // namespace qccl::kernels::device

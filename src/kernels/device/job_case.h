@@ -56,10 +56,10 @@ struct JobCase {
     std::string result = std::string(to_string(job.type)) + " " + std::string(to_string(job.op)) + " format " +
                          std::to_string(static_cast<int>(format.kind)) + ":" + std::to_string(format.bits) +
                          (format.stochastic ? " stochastic" : "") + (format.norm_scale ? " norm" : "") + " bucket " +
-                         std::to_string(format.bucket) + ", " + std::to_string(job.count) + " elements of \"" +
-                         family.name + "\", " + std::to_string(job.source_count) + " sources, shift " +
-                         std::to_string(shift) + ", seed " + std::to_string(seed) + ", " + std::to_string(groups) +
-                         " groups";
+                         std::to_string(format.bucket) + " step " + std::to_string(format.step) + ", " +
+                         std::to_string(job.count) + " elements of \"" + family.name + "\", " +
+                         std::to_string(job.source_count) + " sources, shift " + std::to_string(shift) + ", seed " +
+                         std::to_string(seed) + ", " + std::to_string(groups) + " groups";
     return result;
   }
 };
@@ -103,7 +103,10 @@ class JobMemory {
     if (sum_ != nullptr) result.sum.assign(sum_->data(), sum_->data() + sum_->size());
     if (job_.keeps_residual) result.residual.assign(residual_->data(), residual_->data() + residual_->size());
     for (std::size_t i = 0; i < payloads_.size(); ++i) {
-      const ByteVector payload(payloads_[i]->data(), payloads_[i]->data() + payloads_[i]->size());
+      const auto bytes = static_cast<std::ptrdiff_t>(payload_bytes(job_, payloads_[i]->data()));
+      const ByteVector payload(payloads_[i]->data(), payloads_[i]->data() + bytes);
+      const auto is_kept = [](std::byte value) { return value == std::byte{}; };
+      EXPECT_TRUE(std::all_of(payloads_[i]->data() + bytes, payloads_[i]->data() + payloads_[i]->size(), is_kept));
       if (i > 0) EXPECT_EQ(payload, result.payload) << "payload " << i << " differs from the first";
       result.payload = payload;
     }
@@ -124,11 +127,23 @@ class JobMemory {
     Random random(seed);
     ByteVector payload(payload_bytes(job_));
     for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
-    if (case_.damages_payloads || !is_encoded(job_.format)) return payload;
+    const bool has_forms = job_.format.kind == PayloadKind::grid;
+    if ((case_.damages_payloads && !has_forms) || !is_encoded(job_.format)) return payload;
     const ByteVector values = elements_of(DataType::float32, case_.family, job_.count, seed);
     SliceJob encoding{.count = job_.count, .source_count = 1, .payload_count = 1, .format = job_.format};
     encoding.sources[0].data = values.data();
-    return Oracle(encoding).run().payload;
+    encoding.random = job_.random;
+    const ByteVector encoded = Oracle(encoding).run().payload;
+    if (!case_.damages_payloads) return encoded;
+    payload.resize(encoded.size());
+    keep_forms(encoded, payload);
+    return payload;
+  }
+
+  // Jobs are given payloads whose forms are right.
+  void keep_forms(const ByteVector& from, ByteVector& to) const {
+    const std::size_t begin = grid_step_bytes(grid_format(job_.format), job_.count);
+    if (job_.count > 0) std::memcpy(to.data() + begin, from.data() + begin, grid_form_bytes(job_.count));
   }
 
   void add_source(std::size_t index) {

@@ -2,10 +2,13 @@
 //
 // Groups take pieces of slices. A piece of a format with buckets is a number of whole buckets whose codes fill whole
 // bytes, so that no two groups write one byte. Teams of a group's lanes take a bucket each. If the lanes of a team have
-// registers for their bucket, it is `held`: read once, measured and quantized. Others are `loose`.
+// registers for their bucket, it is `held`: read once, measured and quantized. Others are `loose`. Pieces of grid are
+// longer, since a group adds up the bytes of all blocks before its piece.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "base/host_device.h"
 #include "kernels/device/octet.h"
@@ -16,6 +19,7 @@ namespace qccl::kernels::device {
 inline constexpr std::uint32_t kPieceElements =
     kGroupLanes * kHeld * kOctet;                  // of formats without buckets, and at most
 inline constexpr std::uint32_t kMostBuckets = 32;  // of a piece
+inline constexpr std::uint32_t kGridPieceElements = 8 * kPieceElements;
 
 struct Layout {
   std::uint32_t piece_elements = kPieceElements;
@@ -24,7 +28,9 @@ struct Layout {
   bool is_held = false;
 };
 
-QCCL_HD constexpr bool has_buckets(const PayloadFormat& format) { return format.kind >= PayloadKind::minmax; }
+QCCL_HD constexpr bool has_buckets(const PayloadFormat& format) {
+  return format.kind >= PayloadKind::minmax && format.kind != PayloadKind::grid;
+}
 
 // Whether anything of a job with buckets depends on its payload.
 QCCL_HD constexpr bool is_quantized(const SliceJob& job) {
@@ -46,11 +52,19 @@ QCCL_HD constexpr int team_log2(std::uint32_t bucket, std::uint32_t of_lane, int
   return log2;
 }
 
+// Whole buckets, if the job measures or quantizes them.
+QCCL_HD constexpr std::uint32_t grid_piece_elements(const SliceJob& job) {
+  const std::uint32_t bucket = job.format.bucket;
+  if (!is_quantized(job)) return kGridPieceElements;
+  return greater(kGridPieceElements / bucket, 1u) * bucket;
+}
+
 // For a bucket of signs, sign_reference.h specifies which lanes add its columns and in which order they take its rows.
 QCCL_HD constexpr Layout layout_of(const SliceJob& job) {
   constexpr std::uint32_t kOfLane = kHeld * kOctet;
   const PayloadFormat& format = job.format;
   Layout layout;
+  if (format.kind == PayloadKind::grid) layout.piece_elements = grid_piece_elements(job);
   if (!has_buckets(format)) return layout;
   const bool has_order = format.kind == PayloadKind::sign && is_quantized(job);
   layout.team_log2 = team_log2(format.bucket, kOfLane, 5);
@@ -91,6 +105,15 @@ inline JobList list_of(const SliceJob* jobs, std::uint32_t count) {
     list.piece_ends[list.count] = end += pieces(jobs[list.count]);
   }
   return list;
+}
+
+// Calls use(program) for each program that jobs with this entry() take, one launch behind the other: if grid jobs have
+// payloads, the one that writes steps and forms comes first.
+template <class Use>
+void each_program(Entry entry, std::span<const SliceJob> jobs, Use use) {
+  const auto has_payloads = [](const SliceJob& job) { return job.payload_count > 0; };
+  if (entry == Entry::grid && std::ranges::any_of(jobs, has_payloads)) use(Entry::grid_forms);
+  use(entry);
 }
 
 }  // namespace qccl::kernels::device

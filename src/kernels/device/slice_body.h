@@ -9,6 +9,7 @@
 
 #include "kernels/device/block_int_lanes.h"
 #include "kernels/device/bucket_program.h"
+#include "kernels/device/grid/grid_program.h"
 #include "kernels/device/job_list.h"
 #include "kernels/device/minmax_lanes.h"
 #include "kernels/device/sign_lanes.h"
@@ -151,7 +152,7 @@ class ValueProgram {
 
 // In the order of Entry.
 using Programs = std::tuple<OwnTypeProgram, ValueProgram<RawCodec>, ValueProgram<CastCodec>, BucketProgram<MinmaxCodec>,
-                            BucketProgram<BlockIntCodec>, BucketProgram<SignCodec>>;
+                            BucketProgram<BlockIntCodec>, BucketProgram<SignCodec>, GridProgram, GridFormsProgram>;
 static_assert(std::tuple_size_v<Programs> == kEntries);
 template <Entry kEntry>
 using ProgramOf = std::tuple_element_t<static_cast<std::size_t>(kEntry), Programs>;

@@ -96,6 +96,7 @@ struct FormatRange {
   int least_bits, most_bits;
   bool stochastic = false;
   bool norm_scale = false;
+  bool relative = false;  // of grid
 };
 
 class EveryFormat : public ::testing::TestWithParam<FormatRange> {
@@ -106,9 +107,23 @@ class EveryFormat : public ::testing::TestWithParam<FormatRange> {
       for (const std::uint32_t bucket : buckets) {
         result.push_back(
             {GetParam().kind, static_cast<std::uint8_t>(bits), GetParam().stochastic, GetParam().norm_scale, bucket});
+        if (GetParam().kind == PayloadKind::grid) set_step(result.back());
       }
     }
     return result;
+  }
+
+  // A step for a bucket of any size: of blocks in all widths and in float32, or of whole multiples of 256 elements.
+  static void set_step(PayloadFormat& format) {
+    constexpr std::array kSteps = {1e-3f, 0.01f, 0x1p-118f, 0x1p112f, 2e-6f, 1.0f};
+    constexpr std::array kRelative = {0.5f, 0x1p-5f, 4.0f, 0.1f};
+    if (GetParam().relative) {
+      format.step = kRelative[format.bucket % kRelative.size()];
+      format.bucket = lesser(format.bucket / 256 + 1, 256u) * 256;
+    } else {
+      format.step = kSteps[format.bucket % kSteps.size()];
+      format.bucket = 1;
+    }
   }
 
   // Encodes one array into everything that a job can write.
@@ -177,6 +192,7 @@ TEST_P(EveryFormat, encodings_of_any_bucket_count_and_alignment_equal_the_hosts)
   }
 }
 
+// Also behind the last element of a slice, where they are not sent on.
 TEST_P(EveryFormat, any_bytes_decode_as_on_the_host) {
   std::uint32_t seed = 2000;
   for (const PayloadFormat& format : formats({1, 7, 32, 100, 1024})) {
@@ -187,6 +203,7 @@ TEST_P(EveryFormat, any_bytes_decode_as_on_the_host) {
       what.job.format = format;
       what.job.source_count = static_cast<std::uint8_t>(1 + seed % 3);
       for (Source& source : what.job.sources) source.kind = SourceKind::payload;
+      what.job.payload_count = seed % 2;
       what.damages_payloads = seed % 3 != 0;
       expect_as_oracle(what);
       if (HasFatalFailure()) return;
@@ -268,17 +285,21 @@ TEST(RunJobs, targets_may_be_sources) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat,
-                         ::testing::Values(FormatRange{"raw", PayloadKind::raw, 0, 0},
-                                           FormatRange{"float16", PayloadKind::float16, 0, 0},
-                                           FormatRange{"bfloat16", PayloadKind::bfloat16, 0, 0},
-                                           FormatRange{"minmax", PayloadKind::minmax, 1, 8},
-                                           FormatRange{"minmax_stochastic", PayloadKind::minmax, 1, 8, true},
-                                           FormatRange{"int", PayloadKind::block_int, 2, 8},
-                                           FormatRange{"int_stochastic", PayloadKind::block_int, 2, 8, true},
-                                           FormatRange{"sign_mean", PayloadKind::sign, 1, 1},
-                                           FormatRange{"sign_norm", PayloadKind::sign, 1, 1, false, true}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, EveryFormat,
+    ::testing::Values(FormatRange{"raw", PayloadKind::raw, 0, 0}, FormatRange{"float16", PayloadKind::float16, 0, 0},
+                      FormatRange{"bfloat16", PayloadKind::bfloat16, 0, 0},
+                      FormatRange{"minmax", PayloadKind::minmax, 1, 8},
+                      FormatRange{"minmax_stochastic", PayloadKind::minmax, 1, 8, true},
+                      FormatRange{"int", PayloadKind::block_int, 2, 8},
+                      FormatRange{"int_stochastic", PayloadKind::block_int, 2, 8, true},
+                      FormatRange{"sign_mean", PayloadKind::sign, 1, 1},
+                      FormatRange{"sign_norm", PayloadKind::sign, 1, 1, false, true},
+                      FormatRange{"grid", PayloadKind::grid, 0, 0},
+                      FormatRange{"grid_stochastic", PayloadKind::grid, 0, 0, true},
+                      FormatRange{"grid_relative", PayloadKind::grid, 0, 0, false, false, true},
+                      FormatRange{"grid_relative_stochastic", PayloadKind::grid, 0, 0, true, false, true}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace qccl::kernels::device

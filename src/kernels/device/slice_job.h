@@ -14,7 +14,7 @@
 //
 // Jobs of widens() compute in float32 and round once, the others in their own type: as SliceAccumulator
 // (engine/compute/slice_encoder.h). Sources and targets may be the same memory, element for element; otherwise they do
-// not overlap.
+// not overlap, and nor do payloads of grid, whose elements have no fixed place.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@
 #include "base/host_device.h"
 #include "kernels/block_int/block_int.h"
 #include "kernels/device/payload_format.h"
+#include "kernels/grid/grid.h"
 #include "kernels/lanes/random.h"
 #include "kernels/minmax/minmax.h"
 #include "kernels/sign/sign.h"
@@ -72,7 +73,19 @@ constexpr bool widens(const SliceJob& job) {
   return (is_half && !job.moves) || is_encoded(job.format) || job.sum != nullptr || job.residual != nullptr;
 }
 
-// Bytes of a payload of the job's elements.
+// The same for the host's kernels. Of a grid job.
+QCCL_HD constexpr GridFormat grid_format(const PayloadFormat& format) {
+  GridFormat result;
+  if (format.bucket == 1) {
+    result.step = format.step;
+  } else {
+    result.relative = format.step;
+    result.bucket_size = format.bucket;
+  }
+  return result;
+}
+
+// Bytes of a payload of the job's elements; of grid, whose payloads say how long they are, the most.
 constexpr std::size_t payload_bytes(const SliceJob& job) {
   const PayloadFormat& format = job.format;
   const auto n = static_cast<std::size_t>(job.count);
@@ -83,8 +96,17 @@ constexpr std::size_t payload_bytes(const SliceJob& job) {
     case PayloadKind::minmax: return minmax_encoded_bytes({format.bits, format.bucket}, n);
     case PayloadKind::block_int: return block_int_encoded_bytes({format.bits, format.bucket}, n);
     case PayloadKind::sign: return sign_encoded_bytes({format.bucket}, n);
+    case PayloadKind::grid: return grid_max_bytes(grid_format(format), n);
   }
   return 0;
+}
+
+// Those of this one, which was written.
+inline std::size_t payload_bytes(const SliceJob& job, const void* payload) {
+  const std::size_t most = payload_bytes(job);
+  if (job.format.kind != PayloadKind::grid) return most;
+  const auto* const bytes = static_cast<const std::byte*>(payload);
+  return grid_slice_bytes(grid_format(job.format), bytes, most, job.count).value_or(most);
 }
 
 constexpr std::size_t source_bytes(const SliceJob& job, SourceKind kind) {
@@ -93,11 +115,13 @@ constexpr std::size_t source_bytes(const SliceJob& job, SourceKind kind) {
   return n * (kind == SourceKind::floats ? sizeof(float) : element_bytes(job.type));
 }
 
-// The programs in an image. A job runs on the one of its entry().
-enum class Entry : std::uint8_t { own_type, raw, cast, minmax, block_int, sign };
-inline constexpr int kEntries = 6;
+// The programs in an image. A job runs on the one of its entry(), those of grid on grid_forms before: see
+// each_program() in job_list.h.
+enum class Entry : std::uint8_t { own_type, raw, cast, minmax, block_int, sign, grid, grid_forms };
+inline constexpr int kEntries = 8;
 inline constexpr std::array<const char*, kEntries> kEntryNames = {"qccl_own_type", "qccl_raw",       "qccl_cast",
-                                                                  "qccl_minmax",   "qccl_block_int", "qccl_sign"};
+                                                                  "qccl_minmax",   "qccl_block_int", "qccl_sign",
+                                                                  "qccl_grid",     "qccl_grid_forms"};
 
 constexpr Entry entry(const SliceJob& job) {
   switch (job.format.kind) {
@@ -107,6 +131,7 @@ constexpr Entry entry(const SliceJob& job) {
     case PayloadKind::minmax: return Entry::minmax;
     case PayloadKind::block_int: return Entry::block_int;
     case PayloadKind::sign: return Entry::sign;
+    case PayloadKind::grid: return Entry::grid;
   }
   return Entry::own_type;
 }

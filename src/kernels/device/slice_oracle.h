@@ -122,6 +122,9 @@ class Oracle {
         block_int_encode({format.bits, format.bucket}, values.data(), n_, payload.data(), random);
         break;
       case PayloadKind::sign: sign_encode({format.bucket, format.norm_scale}, values.data(), n_, payload.data()); break;
+      case PayloadKind::grid:
+        payload.resize(grid_encode(grid_format(format), values.data(), n_, payload.data(), random));
+        break;
     }
     return payload;
   }
@@ -138,6 +141,11 @@ class Oracle {
         block_int_decode({format.bits, format.bucket}, payload, nullptr, values.data(), n_);
         break;
       case PayloadKind::sign: sign_decode({format.bucket}, payload, nullptr, values.data(), n_); break;
+      case PayloadKind::grid: {
+        const std::size_t bytes = payload_bytes(job_, payload);
+        EXPECT_TRUE(grid_decode(grid_format(format), payload, bytes, nullptr, values.data(), n_));
+        break;
+      }
     }
     return values;
   }

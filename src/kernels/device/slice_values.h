@@ -54,6 +54,19 @@ QCCL_HD_COLD Octets<float, kCount> scaled(DataType type, Octets<float, kCount> p
 template <class Codec>
 inline constexpr bool kHasBuckets = !std::is_base_of_v<ValueCodec, Codec>;
 
+// Makes of a part what the job adds of it.
+template <int kCount>
+QCCL_HD void adjust_part(const SliceJob& job, const Source& source, const Runs& runs, Octets<float, kCount>& part) {
+  if (source.is_scaled) part = scaled(job.type, part, static_cast<float>(job.factor));
+  if (!source.adds_residual) return;
+  const auto residual = load_octets<float, kCount>(job.residual, runs);
+  QCCL_UNROLL
+  for (int k = 0; k < kCount; ++k) {
+    QCCL_UNROLL
+    for (int i = 0; i < kOctet; ++i) part.of[k].of[i] += residual.of[k].of[i];
+  }
+}
+
 template <int kCount, class Codec>
 QCCL_HD Octets<float, kCount> load_part(const Codec& codec, const SliceJob& job, const Source& source,
                                         const Place& place) {
@@ -67,15 +80,7 @@ QCCL_HD Octets<float, kCount> load_part(const Codec& codec, const SliceJob& job,
   } else {
     part = load_floats<kCount>(type, source.data, place.runs);
   }
-  if (source.is_scaled) part = scaled(job.type, part, static_cast<float>(job.factor));
-  if (source.adds_residual) {
-    const auto residual = load_octets<float, kCount>(job.residual, place.runs);
-    QCCL_UNROLL
-    for (int k = 0; k < kCount; ++k) {
-      QCCL_UNROLL
-      for (int i = 0; i < kOctet; ++i) part.of[k].of[i] += residual.of[k].of[i];
-    }
-  }
+  adjust_part(job, source, place.runs, part);
   return part;
 }
 
@@ -114,6 +119,11 @@ QCCL_HD void divide_octets(Octets<float, kCount>& sum, float divisor) {
   }
 }
 
+template <int kCount>
+QCCL_HD void finish_sum(const SliceJob& job, Octets<float, kCount>& sum) {
+  if (job.finishes && job.divisor != 0) divide_octets(sum, static_cast<float>(job.divisor));
+}
+
 // The finished sum, but for the bits of NaNs.
 template <int kCount, class Codec>
 QCCL_HD Octets<float, kCount> sum_of_parts(const Codec& codec, const SliceJob& job, const Place& place) {
@@ -127,7 +137,7 @@ QCCL_HD Octets<float, kCount> sum_of_parts(const Codec& codec, const SliceJob& j
       add_part(job.op, sum, part);
     }
   }
-  if (job.finishes && job.divisor != 0) divide_octets(sum, static_cast<float>(job.divisor));
+  finish_sum(job, sum);
   return sum;
 }
 

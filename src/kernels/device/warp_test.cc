@@ -66,11 +66,11 @@ namespace qccl::kernels::device {
 namespace {
 
 using Kernel = void (*)(JobList);
-constexpr std::array<Kernel, kEntries> kKernels = {qccl_own_type, qccl_raw,       qccl_cast,
-                                                   qccl_minmax,   qccl_block_int, qccl_sign};
+constexpr std::array<Kernel, kEntries> kKernels = {qccl_own_type,  qccl_raw,  qccl_cast, qccl_minmax,
+                                                   qccl_block_int, qccl_sign, qccl_grid, qccl_grid_forms};
 
 // All threads of a block at once, block after block: they have the same memory here.
-void launch(const SliceJob& job, unsigned int blocks) {
+void launch(Entry program, const SliceJob& job, unsigned int blocks) {
   for (unsigned int block = 0; block < blocks; ++block) {
     std::vector<std::unique_ptr<ThreadWarp>> warps;
     for (int i = 0; i < kGroups; ++i) warps.push_back(std::make_unique<ThreadWarp>());
@@ -81,10 +81,13 @@ void launch(const SliceJob& job, unsigned int blocks) {
         block_index = {block};
         grid_size = {blocks};
         warp = warps[i / kGroupLanes].get();
-        kKernels[static_cast<std::size_t>(entry(job))](list_of(&job, 1));
+        kKernels[static_cast<std::size_t>(program)](list_of(&job, 1));
       });
     }
   }
+}
+void launch(const SliceJob& job, unsigned int blocks) {
+  each_program(entry(job), {&job, 1}, [&](Entry program) { launch(program, job, blocks); });
 }
 
 class Warps : public ::testing::TestWithParam<PayloadFormat> {};
@@ -114,7 +117,9 @@ INSTANTIATE_TEST_SUITE_P(Formats, Warps,
                                            PayloadFormat{PayloadKind::block_int, 8, true, false, 7},    //
                                            PayloadFormat{PayloadKind::sign, 1, false, false, 256},      //
                                            PayloadFormat{PayloadKind::sign, 1, false, false, 1000},     //
-                                           PayloadFormat{PayloadKind::sign, 1, false, true, 24}));
+                                           PayloadFormat{PayloadKind::sign, 1, false, true, 24},        //
+                                           PayloadFormat{.kind = PayloadKind::grid, .step = 1e-3f},     //
+                                           PayloadFormat{.kind = PayloadKind::grid, .bucket = 2048, .step = 0.5f}));
 
 TEST(WarpsOfOwnType, equal_the_hosts_kernels) {
   JobCase what{.shift = 3};

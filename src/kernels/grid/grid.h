@@ -32,7 +32,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "base/host_device.h"
 #include "kernels/lanes/bit_stream.h"
 #include "kernels/lanes/random.h"
 
@@ -43,7 +45,7 @@ struct GridFormat {
   float relative = 0.5f;             // 2^-5..4: the step over the root mean square of a bucket
   std::uint32_t bucket_size = 4096;  // of relative steps: a multiple of 256, up to 65536
   bool entropy = false;              // with the entropy stage
-  bool is_relative() const { return step == 0; }
+  QCCL_HD constexpr bool is_relative() const { return step == 0; }
 };
 
 inline constexpr std::size_t kGridBlock = 32;
@@ -51,10 +53,10 @@ inline constexpr std::size_t kGridPart = 1024;  // elements for which random num
 inline constexpr std::size_t kGridStepBytes = 2;
 inline constexpr int kGridWidest = 15;
 
-constexpr std::size_t grid_step_bytes(const GridFormat& format, std::size_t n) {
-  return format.step == 0 ? bucket_count(format.bucket_size, n) * kGridStepBytes : 0;
+QCCL_HD constexpr std::size_t grid_step_bytes(const GridFormat& format, std::size_t n) {
+  return format.is_relative() ? bucket_count(format.bucket_size, n) * kGridStepBytes : 0;
 }
-constexpr std::size_t grid_form_bytes(std::size_t n) { return (bucket_count(kGridBlock, n) + 1) / 2; }
+QCCL_HD constexpr std::size_t grid_form_bytes(std::size_t n) { return (bucket_count(kGridBlock, n) + 1) / 2; }
 
 // Upper limit of a slice: all blocks in float32, or with relative steps in the widest integers that a bucket's root
 // mean square allows.
@@ -65,6 +67,11 @@ std::size_t grid_max_bytes(const GridFormat& format, std::size_t n);
 // element is source[0].
 std::size_t grid_encode(const GridFormat& format, const float* source, std::size_t n, std::byte* target,
                         const RandomStream* random = nullptr);
+
+// The bytes of the slice of n elements at the front of `source`, by its headers; nothing if there is no such slice, or
+// not all of it. Without the entropy stage.
+std::optional<std::size_t> grid_slice_bytes(const GridFormat& format, const std::byte* source, std::size_t bytes,
+                                            std::size_t n);
 
 // target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is
 // null, or `target`, or does not overlap it. False if `source` is not exactly the bytes of a slice of n elements; the

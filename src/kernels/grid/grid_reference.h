@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -37,11 +36,13 @@ namespace qccl::kernels::grid {
 inline constexpr float kLargestInteger = 16383.0f;
 inline constexpr float kSmallestStep = 0x1p-118f;
 inline constexpr float kLargestStep = 0x1p125f;
+inline constexpr float kLargestFloat = std::numeric_limits<float>::max();
 inline constexpr std::uint32_t kRawForm = 15;
 inline constexpr std::size_t kSquareLanes = 32;
 
-constexpr std::uint32_t form_of(std::uint32_t largest_zigzag) {
-  const auto width = static_cast<std::uint32_t>(std::bit_width(largest_zigzag));
+QCCL_HD constexpr std::uint32_t form_of(std::uint32_t largest_zigzag) {
+  if (largest_zigzag == 0) return 0;
+  const std::uint32_t width = (bit_cast<std::uint32_t>(static_cast<float>(largest_zigzag)) >> 23) - 126;
   return width <= 13 ? width : 14;
 }
 inline constexpr std::array<std::uint8_t, 256> kFormOfByte = [] {
@@ -51,9 +52,9 @@ inline constexpr std::array<std::uint8_t, 256> kFormOfByte = [] {
   }
   return forms;
 }();
-constexpr int width_of(std::uint32_t form) { return form < 14 ? static_cast<int>(form) : kGridWidest; }
-constexpr std::size_t eights(std::size_t n) { return (n + 7) / 8; }
-constexpr std::size_t block_bytes(std::uint32_t form, std::size_t n) {
+QCCL_HD constexpr int width_of(std::uint32_t form) { return form < 14 ? static_cast<int>(form) : kGridWidest; }
+QCCL_HD constexpr std::size_t eights(std::size_t n) { return (n + 7) / 8; }
+QCCL_HD constexpr std::size_t block_bytes(std::uint32_t form, std::size_t n) {
   return form == kRawForm ? n * sizeof(float) : eights(n) * static_cast<std::size_t>(width_of(form));
 }
 
@@ -80,29 +81,31 @@ struct Line {
 };
 
 // For the step of all elements, or that of a bucket.
-inline Line line_of(float step) {
-  const float most = std::floor(std::numeric_limits<float>::max() / step);
-  return {step, 1.0f / step, most < kLargestInteger ? most : kLargestInteger};
+QCCL_HD inline Line line_of(float step) {
+  const float most = kLargestFloat / step;
+  const bool is_small = most < kLargestInteger;
+  return {step, 1.0f / step, is_small ? static_cast<float>(static_cast<std::int32_t>(most)) : kLargestInteger};
 }
 
 // The stored bits of a bucket's step.
-inline std::uint16_t stored_step(float relative, double squares, std::size_t n) {
+QCCL_HD inline std::uint16_t stored_step(float relative, double squares, std::size_t n) {
   if (!std::isfinite(squares)) return kCanonicalNanBits >> 16;
   const double step = double{relative} * std::sqrt(squares / static_cast<double>(n));
-  const auto rounded = static_cast<float>(std::min(step, double{kLargestStep}));
-  return std::bit_cast<std::uint16_t>(to_bfloat16(std::max(rounded, kSmallestStep)));
+  const auto rounded = static_cast<float>(lesser(step, double{kLargestStep}));
+  return to_bfloat16(greater(rounded, kSmallestStep)).bits;
 }
 
 // NaN for steps that no encoder writes.
-inline float read_step(const std::uint8_t* stored) {
-  const float step = std::bit_cast<float>(std::uint32_t{reference::load_at<std::uint16_t>(stored, 0)} << 16);
+QCCL_HD constexpr float read_step(std::uint16_t stored) {
+  const auto step = bit_cast<float>(std::uint32_t{stored} << 16);
   return step >= kSmallestStep && step <= kLargestStep ? step : canonical_nan();
 }
+inline float read_step(const std::uint8_t* stored) { return read_step(reference::load_at<std::uint16_t>(stored, 0)); }
 
-constexpr std::uint32_t zigzag(std::int32_t q) {
+QCCL_HD constexpr std::uint32_t zigzag(std::int32_t q) {
   return static_cast<std::uint32_t>(q) << 1 ^ static_cast<std::uint32_t>(q >> 31);
 }
-constexpr std::int32_t unzigzag(std::uint32_t z) { return static_cast<std::int32_t>(z >> 1 ^ (0u - (z & 1u))); }
+QCCL_HD constexpr std::int32_t unzigzag(std::uint32_t z) { return static_cast<std::int32_t>(z >> 1 ^ (0u - (z & 1u))); }
 
 // The sum of the squares of a bucket, in T.
 template <class T>
@@ -113,9 +116,7 @@ T squares_in(const float* v, std::size_t n) {
 }
 
 // Whether a sum in float32 is taken: no square that matters was too small or too large for it.
-constexpr bool is_good_sum(float squares) {
-  return squares >= 0x1p-80f && squares <= std::numeric_limits<float>::max();
-}
+QCCL_HD constexpr bool is_good_sum(float squares) { return squares >= 0x1p-80f && squares <= kLargestFloat; }
 
 inline double squares_of(const float* v, std::size_t n) {
   const auto squares = squares_in<float>(v, n);
@@ -123,18 +124,18 @@ inline double squares_of(const float* v, std::size_t n) {
 }
 
 // For magnitudes up to 2^22: the last place of 1.5 * 2^23 is 1.
-constexpr std::int32_t round_to_even(float value) {
+QCCL_HD constexpr std::int32_t round_to_even(float value) {
   constexpr float kShift = 0x1.8p23f;
-  return std::bit_cast<std::int32_t>(value + kShift) - std::bit_cast<std::int32_t>(kShift);
+  return bit_cast<std::int32_t>(value + kShift) - bit_cast<std::int32_t>(kShift);
 }
 
-inline bool is_in_range(float x, const Line& line) { return std::fabs(x * line.inverse) <= line.largest; }
-inline float limited(float t, float largest) { return std::max(-largest, std::min(largest, t)); }
+QCCL_HD inline bool is_in_range(float x, const Line& line) { return std::fabs(x * line.inverse) <= line.largest; }
+QCCL_HD constexpr float limited(float t, float largest) { return greater(-largest, lesser(largest, t)); }
 // Of a finite value, which is limited first.
-inline std::int32_t integer_of(float x, const Line& line) {
+QCCL_HD constexpr std::int32_t integer_of(float x, const Line& line) {
   return round_to_even(limited(x * line.inverse, line.largest));
 }
-inline std::int32_t integer_of(float x, const Line& line, std::uint8_t byte) {
+QCCL_HD constexpr std::int32_t integer_of(float x, const Line& line, std::uint8_t byte) {
   return (round_to_even(limited(x * line.inverse, line.largest) * 256.0f) + byte) >> 8;
 }
 

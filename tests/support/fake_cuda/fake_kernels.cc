@@ -36,13 +36,27 @@ class Translation {
     return true;
   }
 
+  // A source, whose headers may have to say how much of it there is.
+  bool translate(const SliceJob& job, Source& source) {
+    std::size_t bytes = source_bytes(job, source.kind);
+    if (job.format.kind == kernels::device::PayloadKind::grid && source.kind == kernels::device::SourceKind::payload) {
+      const void* payload = source.data;
+      const auto format = grid_format(job.format);
+      if (!translate(payload, kernels::grid_step_bytes(format, job.count) + kernels::grid_form_bytes(job.count))) {
+        return false;
+      }
+      bytes = payload_bytes(job, payload);
+    }
+    return translate(source.data, bytes);
+  }
+
   bool translate(SliceJob& job) {
     const std::size_t floats = std::size_t{job.count} * sizeof(float);
     bool known = translate(job.output, source_bytes(job, kernels::device::SourceKind::elements)) &&
                  translate(job.sum, floats) && translate(job.residual, floats);
     RegisteredUses uses;
     for (std::size_t i = 0; i < job.source_count; ++i) {
-      known = known && translate(job.sources[i].data, source_bytes(job, job.sources[i].kind));
+      known = known && translate(job, job.sources[i]);
       uses.read += is_registered_ ? 1 : 0;
     }
     for (std::size_t i = 0; i < job.payload_count; ++i) {
@@ -73,8 +87,11 @@ struct Uses {
     const auto add = [](std::vector<Range>& ranges, const void* memory, std::size_t bytes) {
       if (memory != nullptr && bytes > 0) ranges.push_back({static_cast<const std::byte*>(memory), bytes});
     };
-    for (std::size_t i = 0; i < job.source_count; ++i)
-      add(read, job.sources[i].data, source_bytes(job, job.sources[i].kind));
+    for (std::size_t i = 0; i < job.source_count; ++i) {
+      const Source& source = job.sources[i];
+      const bool is_payload = source.kind == kernels::device::SourceKind::payload;
+      add(read, source.data, is_payload ? payload_bytes(job, source.data) : source_bytes(job, source.kind));
+    }
     add(read, job.residual, floats);
     if (job.keeps_residual) add(written, job.residual, floats);
     add(written, job.output, source_bytes(job, kernels::device::SourceKind::elements));
@@ -106,7 +123,8 @@ bool any_disturb(const std::vector<SliceJob>& jobs) {
 std::vector<SliceJob> translated(Translation& translation, Entry entry, const JobList& list) {
   std::vector<SliceJob> copied(std::reverse_iterator(list.jobs + list.count), std::reverse_iterator(list.jobs));
   for (SliceJob& job : copied) {
-    const bool fits = kernels::device::entry(job) == entry;
+    const Entry own = kernels::device::entry(job);
+    const bool fits = own == entry || (own == Entry::grid && entry == Entry::grid_forms);
     if (!fits) static_cast<void>(driver().faults.misuse("a job is launched on another kernel than its own"));
     const bool known = translation.translate(job);
     if (!known) static_cast<void>(driver().faults.misuse("a job names memory that is not the device's or pinned"));

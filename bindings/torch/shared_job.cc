@@ -296,10 +296,12 @@ RankLog JobRegistry::read_log() {
   for (const OperationLog& log : logs_) {
     RankLog part = log.read();
     part.dropped += whole.dropped;
-    auto& earlier = whole.records;
-    part.records.insert(part.records.begin(), std::make_move_iterator(earlier.begin()),
-                        std::make_move_iterator(earlier.end()));
-    part.rounds.insert(part.rounds.begin(), whole.rounds.begin(), whole.rounds.end());
+    const auto prepend = [](auto& later, auto& earlier) {
+      later.insert(later.begin(), std::make_move_iterator(earlier.begin()), std::make_move_iterator(earlier.end()));
+    };
+    prepend(part.records, whole.records);
+    prepend(part.rounds, whole.rounds);
+    prepend(part.gauges, whole.gauges);
     whole = std::move(part);
   }
   return whole;

@@ -141,12 +141,13 @@ class Budgets:
     def _costs(self, sample: torch.Tensor, average: torch.Tensor, bounds: list[float]) -> list[list[float]]:
         """For each bound the bits of an element, and its squared error in the average that all ranks get."""
         ranks = dist.get_world_size(self._group)
-        spread = torch.rand(sample.numel(), generator=torch.Generator().manual_seed(0)) * 2 - 1
+        spread = torch.zeros(sample.numel())
+        if self._error_feedback:
+            spread.uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
         bits, errors = [], []
         for bound in bounds:
-            residual = spread * bound if self._error_feedback else 0 * spread
             own, whole = (
-                _C.measure_encoding(_specification(bound), values + residual, values.numel())
+                _C.measure_encoding(_specification(bound), values + bound * spread, values.numel())
                 for values in (sample, average)
             )
             bits.append((own.bits + whole.bits) / 2)

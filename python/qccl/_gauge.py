@@ -73,7 +73,7 @@ class Report:
         return "\n".join([*lines, f"{self.bits:.2f} bits an element in the mean"])
 
 
-def encoded_values(gradient: torch.Tensor, feedback: ErrorFeedback | None) -> torch.Tensor:
+def _encoded_values(gradient: torch.Tensor, feedback: ErrorFeedback | None) -> torch.Tensor:
     """What a call encodes of a gradient: with its residual, as float32 in host memory."""
     values = gradient.detach().flatten().to("cpu", torch.float32)
     return values if feedback is None else values + feedback.residual.to("cpu")
@@ -105,7 +105,7 @@ class Gauges:
     ) -> None:
         if compression.startswith("auto"):
             return  # calls choose the encoding
-        cost = _C.measure_encoding(compression, encoded_values(gradient, feedback), _MOST_ELEMENTS)
+        cost = _C.measure_encoding(compression, _encoded_values(gradient, feedback), _MOST_ELEMENTS)
         waiting = 0.0 if feedback is None else feedback.residual.norm().item()
         norm = gradient.detach().float().norm().item()
         residual = 0.0 if waiting == 0 else waiting / norm if norm > 0 else math.inf

@@ -177,8 +177,10 @@ class State:
             begin = end
 
     def _compression_of(self, name: str, parameter: torch.Tensor) -> str:
-        measured = self._budgets.compression(name) if self._budget_of(name, parameter) > 0 else None
-        return measured or self.policy.choose(name, parameter, self.step)
+        measured = self._budgets.compression(name)
+        if measured is not None and self._budget_of(name, parameter) > 0:
+            return measured
+        return self.policy.choose(name, parameter, self.step)
 
     def _budget_of(self, name: str, parameter: torch.Tensor) -> float:
         return self.policy.budget(name, parameter, self.step)
@@ -193,9 +195,10 @@ class State:
     ) -> None:
         if self._gauges.is_due(self.step):
             self._gauges.measure(name, self.step, compression, gradient, feedback)
-        budget = self._budget_of(name, parameter)
-        if budget > 0 and self._budgets.is_due(self.step):
-            self._budgets.measure(name, parameter, budget, gradient)
+        if self._budgets.is_due(self.step):
+            budget = self._budget_of(name, parameter)
+            if budget > 0:
+                self._budgets.measure(name, parameter, budget, gradient)
 
     def _feedback_of(self, name: str, parameter: torch.Tensor) -> ErrorFeedback | None:
         if not self.error_feedback:

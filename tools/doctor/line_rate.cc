@@ -25,9 +25,9 @@ constexpr Nanoseconds kPairTime = milliseconds(20000);
 constexpr Milliseconds kBarrierTime(60000);
 constexpr Nanoseconds kDistant = milliseconds(1);  // QCCL_CONGESTION counts from here on
 constexpr double kClearlyMore = 1.5;
-constexpr double kLoses = 2.5;  // times more by four: each of them is limited by its own losses
+constexpr double kLoses = 2.5;                        // times more by four: each of them is limited by its own losses
+constexpr Nanoseconds kSampleTime = milliseconds(2);  // between two looks at a round trip
 // How long the job rests to see what other programs send.
-constexpr Nanoseconds kSampleTime = milliseconds(2);
 constexpr Nanoseconds kRest = milliseconds(1000);
 // A connection with this part of what the buffers allow is limited by them: the kernel keeps the rest for its records.
 constexpr double kLimitedPart = 0.4;

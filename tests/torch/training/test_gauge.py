@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -149,6 +150,23 @@ def test_the_log_has_the_gauges_and_plot_draws_them(tmp_path):
     assert merged.read_text().count('"qccl gauge"') == sum(counts)
     subprocess.run([program, "log", "plot", picture, *files], check=True, timeout=120)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_log_keeps_the_gauges_of_jobs_that_have_ended(tmp_path):
+    def body(rank):
+        qccl.configure_log(enabled=True)
+        for job in range(2):
+            model = make_model()
+            list(train(make_state(model, "int:bits=4"), model, rank, 1))
+            del model
+            if job == 0:
+                dist.destroy_process_group()
+                store = dist.FileStore(str(tmp_path / "store"), 2)
+                dist.init_process_group("qccl", store=store, rank=rank, world_size=2)
+        qccl.save_log(tmp_path / f"log_{rank}.json")
+
+    run_ranks(body, 2)
+    assert [(tmp_path / f"log_{rank}.json").read_text().count('"qccl gauge"') for rank in range(2)] == [4, 4]
 
 
 def test_gauges_change_no_sum():

@@ -49,9 +49,7 @@ def test_deltas_count_by_samples_if_every_is_a_time_or_if_asked_to(every, weight
 def test_a_scheduler_changes_the_outer_rate_without_a_warning():
     def body(rank):
         model = model_of([0])
-        outer = qccl.outer.OuterLoop(
-            model, every=1, outer_optimizer=lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.0)
-        )
+        outer = qccl.outer.OuterLoop(model, every=1, outer_optimizer=lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.0))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             scheduler = torch.optim.lr_scheduler.LambdaLR(outer.outer_optimizer, lambda epoch: 0.5**epoch)

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import qccl
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
 from model import GPT, Shape  # noqa: E402
 
@@ -19,15 +21,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--policy", help="of qccl.ddp.State, in place of QCCL_COMPRESSION")
     parser.add_argument("backend", choices=["gloo", "qccl"])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.backend == "qccl":
-        import qccl  # noqa: F401, PLC0415
     dist.init_process_group(arguments.backend, timeout=timedelta(minutes=5))
     torch.manual_seed(1)
     shape = Shape(layers=arguments.layers)
     model = DistributedDataParallel(GPT(shape))
+    if arguments.policy:
+        model.register_comm_hook(qccl.ddp.State(model, arguments.policy), qccl.ddp.compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     tokens = torch.randint(256, (1, shape.context + 1))
 

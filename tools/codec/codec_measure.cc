@@ -25,9 +25,7 @@ std::size_t slice_of(const Codec& codec) {
   return static_cast<std::size_t>(slice_elements(&codec, DataType::float32, kDefaultSliceBytes));
 }
 
-RandomStream random_at(std::size_t first_element) {
-  return {.key = random_key(1, 0, RandomPhase::input), .first_element = first_element};
-}
+RandomStream random_of_input() { return {.key = random_key(1, 0, RandomPhase::input)}; }
 
 BlockSummary summary_of(std::span<const float> values) {
   BlockSummary block{HUGE_VAL, -HUGE_VAL, 0, values.size()};
@@ -66,9 +64,10 @@ struct EncodedSlices {
   std::span<const float> part(std::size_t index) const {
     return source.subspan(index * slice, std::min(slice, source.size() - index * slice));
   }
-  void encode() {
+  void encode(RandomStream random = random_of_input()) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      sizes[i] = codec.encode(part(i), Bytes(&bytes[i * stride], stride), random_at(i * slice));
+      random.first_element = i * slice;
+      sizes[i] = codec.encode(part(i), Bytes(&bytes[i * stride], stride), random);
     }
   }
   void decode(std::span<float> target) const {
@@ -81,6 +80,11 @@ struct EncodedSlices {
       const std::size_t size = part(i).size();
       codec.decode_add(encoded(i), addend.subspan(i * slice, size), target.subspan(i * slice, size)).take_or_throw();
     }
+  }
+  double total_bytes() const {
+    double bytes_of_all = 0;
+    for (const std::size_t size : sizes) bytes_of_all += static_cast<double>(size);
+    return bytes_of_all;
   }
   ConstBytes encoded(std::size_t index) const { return {&bytes[index * stride], sizes[index]}; }
 
@@ -161,6 +165,21 @@ class Random {
   std::uint64_t state_;
 };
 
+// All but bits and the bound.
+template <class Value>
+void set_errors(Distortion& result, std::span<const Value> values, std::span<const float> decoded) {
+  double errors = 0, squares = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<double>(values[i]);
+    const double error = static_cast<double>(decoded[i]) - value;
+    errors += error * error;
+    squares += value * value;
+    result.max_error = std::max(result.max_error, std::fabs(error));
+  }
+  result.nmse = squares > 0 ? errors / squares : 0;
+  result.max_error = squares > 0 ? result.max_error / std::sqrt(squares / static_cast<double>(values.size())) : 0;
+}
+
 using Sampler = double (Random::*)();
 
 struct Distribution {
@@ -224,19 +243,38 @@ Distortion measure_distortion(const Codec* codec, std::span<const float> values)
   slices.encode();
   std::vector<float> decoded(values.size());
   slices.decode(decoded);
-  double bytes = 0, errors = 0, squares = 0;
-  for (const std::size_t size : slices.sizes) bytes += static_cast<double>(size);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double error = static_cast<double>(decoded[i]) - static_cast<double>(values[i]);
-    errors += error * error;
-    squares += static_cast<double>(values[i]) * values[i];
-    result.max_error = std::max(result.max_error, std::fabs(error));
-  }
-  const auto count = static_cast<double>(values.size());
-  result.bits = 8 * bytes / count;
-  result.nmse = squares > 0 ? errors / squares : 0;
-  result.max_error = squares > 0 ? result.max_error / std::sqrt(squares / count) : 0;
+  result.bits = 8 * slices.total_bytes() / static_cast<double>(values.size());
+  set_errors<float>(result, values, decoded);
   result.within_bound = is_within_bound(*codec, values, decoded);
+  return result;
+}
+
+Distortion measure_sum_distortion(const Codec* codec, std::span<const float> values, int hops) {
+  Distortion result{.bits = 32};
+  if (codec == nullptr) return result;
+  Random random(1);
+  std::vector<double> exact(values.size());
+  std::vector<float> own(values.size()), partial(values.size());
+  const auto draw_own = [&] {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      own[i] = random.uniform() < 0.5 ? values[i] : -values[i];
+      exact[i] += own[i];
+    }
+  };
+  draw_own();
+  partial = own;
+  EncodedSlices slices(*codec, partial);
+  double bytes = 0;
+  for (int hop = 0; hop < hops; ++hop) {
+    slices.encode({.key = random_key(1, 0, RandomPhase::hop),
+                   .rank = static_cast<std::uint32_t>(hop),
+                   .world = static_cast<std::uint32_t>(hops)});
+    bytes += slices.total_bytes();
+    draw_own();
+    slices.decode_add(own, partial);
+  }
+  result.bits = 8 * bytes / static_cast<double>(values.size()) / hops;
+  set_errors<double>(result, exact, partial);
   return result;
 }
 

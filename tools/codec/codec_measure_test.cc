@@ -38,6 +38,19 @@ TEST(CodecMeasure, nothing_is_lost_without_compression) {
   EXPECT_EQ(distortion_of(minmax(), std::vector<float>(5, 0.0f)).nmse, 0);
 }
 
+TEST(CodecMeasure, a_sum_has_the_errors_of_all_its_hops) {
+  const DataSet gauss = synthetic_data("gauss", kCount, 3);
+  const auto codec = make_codec(grid({.bound = 0.1f})).take_or_throw();
+  const double one = measure_distortion(codec.get(), gauss.values).nmse;
+  for (const int hops : {1, 4, 16}) {
+    const Distortion found = measure_sum_distortion(codec.get(), gauss.values, hops);
+    // The same error at each hop, over the energy of hops + 1 independent ranks.
+    EXPECT_NEAR(found.nmse / (one * hops / (hops + 1)), 1, 0.02) << hops;
+    EXPECT_EQ(found.nmse, measure_sum_distortion(codec.get(), gauss.values, hops).nmse);
+  }
+  EXPECT_EQ(measure_sum_distortion(nullptr, gauss.values, 4).nmse, 0);
+}
+
 // A codec whose stated bound is too small.
 class Boaster final : public Codec {
  public:

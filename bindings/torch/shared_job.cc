@@ -293,17 +293,7 @@ LogOptions JobRegistry::log_options() {
 RankLog JobRegistry::read_log() {
   std::lock_guard lock(mutex_);
   RankLog whole;
-  for (const OperationLog& log : logs_) {
-    RankLog part = log.read();
-    part.dropped += whole.dropped;
-    const auto prepend = [](auto& later, auto& earlier) {
-      later.insert(later.begin(), std::make_move_iterator(earlier.begin()), std::make_move_iterator(earlier.end()));
-    };
-    prepend(part.records, whole.records);
-    prepend(part.rounds, whole.rounds);
-    prepend(part.gauges, whole.gauges);
-    whole = std::move(part);
-  }
+  for (const OperationLog& log : logs_) append(whole, log.read());
   return whole;
 }
 

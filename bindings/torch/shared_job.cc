@@ -152,6 +152,7 @@ SharedJob::SharedJob(Communicator group, const GroupSpec& spec, const SharedJob*
       communicator_(std::move(group)),
       trace_(ended != nullptr ? ended->trace_ : std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
       log_(ended != nullptr ? ended->log_ : communicator_.log()),
+      message_compression_(spec.message_compression),
       accepts_groups_(!spec.alone),
       groups_{communicator_} {
   if (ended == nullptr) trace_->dump_to(spec.trace_dump);

@@ -1,5 +1,5 @@
-"""One rank of bench/training/compare and budget: trains the demo's model once for each compression of its gradients and
-each seed.
+"""One rank of bench/training/compare and sent_bits: trains the demo's model once for each compression of its gradients
+and each seed.
 
 Rank 0 prints one JSON object for each run: its name, the validation loss at some steps, the bits an element that its
 compressed parameters took between these steps, and what State.report() says at the end.

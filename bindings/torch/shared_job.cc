@@ -152,6 +152,7 @@ SharedJob::SharedJob(Communicator group, const GroupSpec& spec, const SharedJob*
       communicator_(std::move(group)),
       trace_(ended != nullptr ? ended->trace_ : std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
       log_(ended != nullptr ? ended->log_ : communicator_.log()),
+      message_compression_(spec.message_compression),
       accepts_groups_(!spec.alone),
       groups_{communicator_} {
   if (ended == nullptr) trace_->dump_to(spec.trace_dump);
@@ -293,17 +294,7 @@ LogOptions JobRegistry::log_options() {
 RankLog JobRegistry::read_log() {
   std::lock_guard lock(mutex_);
   RankLog whole;
-  for (const OperationLog& log : logs_) {
-    RankLog part = log.read();
-    part.dropped += whole.dropped;
-    const auto prepend = [](auto& later, auto& earlier) {
-      later.insert(later.begin(), std::make_move_iterator(earlier.begin()), std::make_move_iterator(earlier.end()));
-    };
-    prepend(part.records, whole.records);
-    prepend(part.rounds, whole.rounds);
-    prepend(part.gauges, whole.gauges);
-    whole = std::move(part);
-  }
+  for (const OperationLog& log : logs_) append(whole, log.read());
   return whole;
 }
 

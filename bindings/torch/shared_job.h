@@ -31,10 +31,11 @@ struct GroupSpec {
   std::optional<std::chrono::milliseconds> timeout{};
   std::optional<std::chrono::milliseconds> init_timeout{};  // default: the timeout
   GroupSettings settings{};
-  bool may_gate = false;                    // streams may wait for calls on a device
-  std::string trace_dump{};                 // where a new job writes failures (OperationTrace::dump_to)
-  bool alone = false;                       // no later group shares a new job
-  std::function<void()> check_interrupt{};  // throws if a signal is to end the start of a new job
+  std::optional<Compression> message_compression{};  // of a new job: its groups' where their settings have none
+  bool may_gate = false;                             // streams may wait for calls on a device
+  std::string trace_dump{};                          // where a new job writes failures (OperationTrace::dump_to)
+  bool alone = false;                                // no later group shares a new job
+  std::function<void()> check_interrupt{};           // throws if a signal is to end the start of a new job
 };
 
 // A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
@@ -59,6 +60,8 @@ class SharedJob {
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
   const std::shared_ptr<OperationTrace>& trace() const { return trace_; }
   const OperationLog& log() const { return log_; }
+  // Of messages in groups whose settings have none.
+  const std::optional<Compression>& message_compression() const { return message_compression_; }
   // They end with their groups; close_group() does not wait for them.
   OpenWindows& windows() { return windows_; }
   // Whether the group can be made here: the job is of its store and rank, has all its ranks, and accepts groups.
@@ -86,6 +89,7 @@ class SharedJob {
   const std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
   const std::shared_ptr<OperationTrace> trace_;
   const OperationLog log_;
+  const std::optional<Compression> message_compression_;
   OpenWindows windows_{pool_};
 
   // The group, if it is open on this rank.

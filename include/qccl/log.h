@@ -193,7 +193,7 @@ struct RankLog {
   std::vector<GaugeRecord> gauges{};
 };
 
-// The same for all fields but the records, the rounds and the gauges.
+// The same for all fields but the lists of records, which visit_lists() has.
 template <class Log, class Visit>
 requires std::is_same_v<std::remove_const_t<Log>, RankLog>
 void visit_fields(Log& log, Visit visit) {
@@ -204,6 +204,19 @@ void visit_fields(Log& log, Visit visit) {
   visit("unix_offset_ns", log.unix_offset_ns);
   visit("dropped", log.dropped);
 }
+
+// Calls visit(list...) for each kind of record, with the lists of all `logs`: joining and trimming follow a new kind
+// by themselves. A log here is a RankLog, or another type with the same lists.
+template <class Visit, class... Logs>
+void visit_lists(Visit visit, Logs&... logs) {
+  visit(logs.records...);
+  visit(logs.rounds...);
+  visit(logs.gauges...);
+}
+
+// Adds the records of a later log of the same process: of its next job, say. The records are then in the order in which
+// they ended. `log` gets the rank, host and clock of the later one, and the larger of both worlds.
+void append(RankLog& log, RankLog later);
 
 namespace internal {
 class LogStore;

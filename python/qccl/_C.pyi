@@ -31,6 +31,7 @@ class GroupSpec:
         name: str,
         timeout_ms: int | None,
         options: Options,
+        job_options: Options,
         may_gate: bool,
         trace_dump: str,
     ) -> None: ...

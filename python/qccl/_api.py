@@ -104,8 +104,9 @@ def send(
     """dist.send() with its own compression, which applies to tensors of any size; with async_op, dist.isend().
 
     dst: as in dist.send(), the receiver's rank in the world.
-    compression: of a floating point tensor, as in Options; None uses the group's message_compression, "none" sends it
-        uncompressed. The receiver gives the same, and gets what one encoding leaves, within the codec's bound.
+    compression: of a floating point tensor, as in Options. None: the group's message_compression, else
+        QCCL_MESSAGE_COMPRESSION; "none": uncompressed. The receiver gives the same, and gets what one encoding leaves,
+        within the codec's bound.
     error_feedback: the sender's, of as many elements: the error of this message is added to the next one with it. One
         for each receiver and use of a tag; wait for a message before the next.
 

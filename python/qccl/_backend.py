@@ -31,6 +31,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         name=backend_options.group_id,
         timeout_ms=None if timeout is None else max(1, round(timeout.total_seconds() * 1000)),
         options=options,
+        job_options=_job_options(),
         may_gate=os.environ.get("QCCL_STREAM_ORDER") == "gate",
         trace_dump=_start.trace_dump(),
     )
@@ -89,6 +90,14 @@ def _options_from(pg_options: Any) -> Options:
     if isinstance(pg_options, C10dBackend.Options):
         return Options(timeout=pg_options._timeout if pg_options.backend == "qccl" else None)
     raise TypeError(f"pg_options of the qccl backend must be qccl.Options, got {type(pg_options).__name__}")
+
+
+def _job_options() -> Options:
+    """What the environment chooses for all groups of a job."""
+    try:
+        return Options(message_compression=os.environ.get("QCCL_MESSAGE_COMPRESSION") or None)
+    except ValueError as error:
+        raise ValueError(f"QCCL_MESSAGE_COMPRESSION: {error}") from None
 
 
 def _chosen(timeout: timedelta) -> timedelta | None:

@@ -21,6 +21,31 @@ void OperationLog::clear() { store_->clear(); }
 void OperationLog::add(const RoundRecord& round) { store_->add(round); }
 void OperationLog::add(const GaugeRecord& gauge) { store_->add(gauge); }
 
+namespace {
+
+std::int64_t ended(const OperationRecord& record) { return record.times.ended_ns; }
+template <class Record>
+std::int64_t ended(const Record& record) {
+  return record.ended_ns;
+}
+
+}  // namespace
+
+void append(RankLog& log, RankLog later) {
+  const auto time = [](const auto& record) { return ended(record); };
+  const auto join = [&](auto& earlier, auto& added) {
+    earlier.insert(earlier.end(), std::make_move_iterator(added.begin()), std::make_move_iterator(added.end()));
+    if (!std::ranges::is_sorted(earlier, {}, time)) std::ranges::stable_sort(earlier, {}, time);
+  };
+  visit_lists(join, log, later);
+  log.rank = later.rank;
+  log.world = std::max(log.world, later.world);
+  log.host = std::move(later.host);
+  log.clock = std::move(later.clock);
+  log.unix_offset_ns = later.unix_offset_ns;
+  log.dropped += later.dropped;
+}
+
 std::string_view to_string(DataPath path) {
   switch (path) {
     case DataPath::frames: return "frames";
@@ -68,21 +93,16 @@ OwnFiles& own_files() {
   return *only;
 }
 
-// Adds the records of a job that ended after the others to theirs.
-void append(RankLog& all, RankLog ended, std::size_t capacity) {
-  if (all.records.empty() && all.dropped == 0) {
-    all = std::move(ended);
-    return;
-  }
-  all.world = std::max(all.world, ended.world);
-  all.dropped += ended.dropped;
-  std::ranges::move(ended.records, std::back_inserter(all.records));
-  std::ranges::move(ended.rounds, std::back_inserter(all.rounds));
-  std::ranges::move(ended.gauges, std::back_inserter(all.gauges));
-  std::ranges::stable_sort(all.records, {}, [](const OperationRecord& each) { return each.times.ended_ns; });
-  const std::size_t surplus = all.records.size() - std::min(all.records.size(), capacity);
-  all.records.erase(all.records.begin(), all.records.begin() + static_cast<std::ptrdiff_t>(surplus));
-  all.dropped += surplus;
+// Drops the oldest records of each list beyond `capacity`. Returns how many operations these were.
+template <class Lists>
+std::uint64_t trim(Lists& lists, std::size_t capacity) {
+  const std::size_t operations = lists.records.size();
+  const auto drop = [&](auto& list) {
+    const std::size_t surplus = list.size() - std::min(list.size(), capacity);
+    list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(surplus));
+  };
+  visit_lists(drop, lists);
+  return operations - lists.records.size();
 }
 
 }  // namespace
@@ -122,7 +142,8 @@ Status LogStore::write_file() const {
   const std::string name = path(chosen);
   const std::lock_guard lock(own_files().mutex);
   RankLog& all = own_files().by_path[name];
-  append(all, read(), chosen.capacity);
+  append(all, read());
+  all.dropped += trim(all, chosen.capacity);
   std::ofstream file(name);
   file << to_trace({&all, 1}) << std::flush;
   if (file) return {};
@@ -142,14 +163,7 @@ bool LogStore::wants(std::string_view operation, std::string_view name) const {
   return std::ranges::any_of(options_.prof_ops, [&](const auto& listed) { return names(listed, operation, name); });
 }
 
-void LogStore::make_room() {
-  while (records_.size() > options_.capacity) {
-    records_.pop_front();
-    ++dropped_;
-  }
-  while (rounds_.size() > options_.capacity) rounds_.pop_front();
-  while (gauges_.size() > options_.capacity) gauges_.pop_front();
-}
+void LogStore::make_room() { dropped_ += trim(lists_, options_.capacity); }
 
 void LogStore::add(OperationRecord record) {
   record.group_id = digest(record.group_id, identity_.job);
@@ -161,44 +175,39 @@ void LogStore::add(OperationRecord record) {
       record.name = fmt::format("{} | {}", record.operation, record.name);
     }
     if (options_.verbose && identity_.rank == 0) line = verbose_line(record);
-    records_.push_back(std::move(record));
+    lists_.records.push_back(std::move(record));
     make_room();
   }
   if (!line.empty()) write_line(line);
 }
 
-void LogStore::add(const RoundRecord& round) {
+template <class Record>
+void LogStore::add_measured(std::deque<Record>& list, const Record& record) {
   if (!is_on()) return;
   const std::lock_guard lock(mutex_);
-  rounds_.push_back(round);
+  list.push_back(record);
   make_room();
 }
 
-void LogStore::add(const GaugeRecord& gauge) {
-  if (!is_on()) return;
-  const std::lock_guard lock(mutex_);
-  gauges_.push_back(gauge);
-  make_room();
-}
+void LogStore::add(const RoundRecord& round) { add_measured(lists_.rounds, round); }
+void LogStore::add(const GaugeRecord& gauge) { add_measured(lists_.gauges, gauge); }
 
 RankLog LogStore::read() const {
   const std::lock_guard lock(mutex_);
-  return {.rank = identity_.rank,
-          .world = identity_.world,
-          .host = identity_.host,
-          .clock = identity_.clock,
-          .unix_offset_ns = identity_.unix_offset_ns,
-          .dropped = dropped_,
-          .records = {records_.begin(), records_.end()},
-          .rounds = {rounds_.begin(), rounds_.end()},
-          .gauges = {gauges_.begin(), gauges_.end()}};
+  RankLog log{.rank = identity_.rank,
+              .world = identity_.world,
+              .host = identity_.host,
+              .clock = identity_.clock,
+              .unix_offset_ns = identity_.unix_offset_ns,
+              .dropped = dropped_,
+              .records = {}};
+  visit_lists([](auto& copy, const auto& kept) { copy.assign(kept.begin(), kept.end()); }, log, lists_);
+  return log;
 }
 
 void LogStore::clear() {
   const std::lock_guard lock(mutex_);
-  records_.clear();
-  rounds_.clear();
-  gauges_.clear();
+  visit_lists([](auto& list) { list.clear(); }, lists_);
   dropped_ = 0;
 }
 

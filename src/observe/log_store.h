@@ -54,6 +54,15 @@ class LogStore {
   // listed: operations in prof_ops.
   enum class Mode : std::uint8_t { off, listed, all };
 
+  // What the store keeps: the lists of a RankLog, each of at most `capacity` records.
+  struct Lists {
+    std::deque<OperationRecord> records;
+    std::deque<RoundRecord> rounds;
+    std::deque<GaugeRecord> gauges;
+  };
+
+  template <class Record>
+  void add_measured(std::deque<Record>& list, const Record& record);
   void make_room();
   Status claim(const std::string& path) const;
   std::string path(const LogOptions& options) const;
@@ -63,9 +72,7 @@ class LogStore {
 
   mutable std::mutex mutex_;  // guards the following members
   LogOptions options_;
-  std::deque<OperationRecord> records_;
-  std::deque<RoundRecord> rounds_;  // at most `capacity`
-  std::deque<GaugeRecord> gauges_;  // likewise
+  Lists lists_;
   std::uint64_t dropped_ = 0;
 };
 

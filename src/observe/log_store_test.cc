@@ -1,12 +1,18 @@
-// The file of a process's logs.
+// Joining the logs of a process, and their file.
 #include "observe/log_store.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "base/expect_failure.h"
 
@@ -18,6 +24,79 @@ OperationRecord ended_at(std::int64_t time) {
   made.operation = "barrier";
   made.times.ended_ns = time;
   return made;
+}
+
+void end(OperationRecord& record, std::int64_t time) { record.times.ended_ns = time; }
+template <class Record>
+void end(Record& record, std::int64_t time) {
+  record.ended_ns = time;
+}
+
+std::int64_t end_of(const OperationRecord& record) { return record.times.ended_ns; }
+template <class Record>
+std::int64_t end_of(const Record& record) {
+  return record.ended_ns;
+}
+
+// With a record of each kind at each of the times.
+RankLog log_of_every_kind(std::initializer_list<std::int64_t> times) {
+  RankLog log;
+  const auto fill = [&](auto& list) {
+    for (const std::int64_t time : times) end(list.emplace_back(), time);
+  };
+  visit_lists(fill, log);
+  return log;
+}
+
+void add_all(LogStore& store, const RankLog& log) {
+  const auto add = [&](const auto& list) {
+    for (const auto& record : list) store.add(record);
+  };
+  visit_lists(add, log);
+}
+
+// A list that visit_lists() does not have would be a gap of its size.
+TEST(RankLogs, have_no_member_that_the_visitors_leave_out) {
+  RankLog log;
+  std::vector<std::pair<const char*, std::size_t>> members;
+  const auto note = [&](const auto& member) {
+    members.emplace_back(reinterpret_cast<const char*>(&member), sizeof(member));
+  };
+  visit_fields(log, [&](const char*, const auto& field) { note(field); });
+  visit_lists(note, log);
+  members.emplace_back(reinterpret_cast<const char*>(&log + 1), 0);
+  std::ranges::sort(members);
+  const char* end = reinterpret_cast<const char*>(&log);
+  for (const auto& [begin, bytes] : members) {
+    EXPECT_LT(begin - end, static_cast<std::ptrdiff_t>(alignof(RankLog)));
+    end = begin + bytes;
+  }
+}
+
+TEST(RankLogs, join_with_every_kind_of_record_in_order) {
+  RankLog log = log_of_every_kind({1, 4});
+  log.world = 8;
+  log.dropped = 2;
+  RankLog later = log_of_every_kind({2, 3, 5});
+  later.rank = 3;
+  later.world = 4;
+  later.host = "node";
+  later.clock = "boot";
+  later.unix_offset_ns = 7;
+  later.dropped = 10;
+  append(log, std::move(later));
+  const auto check = [](const auto& list) {
+    std::vector<std::int64_t> times;
+    for (const auto& record : list) times.push_back(end_of(record));
+    EXPECT_EQ(times, (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
+  };
+  visit_lists(check, log);
+  EXPECT_EQ(log.rank, 3);
+  EXPECT_EQ(log.world, 8);
+  EXPECT_EQ(log.host, "node");
+  EXPECT_EQ(log.clock, "boot");
+  EXPECT_EQ(log.unix_offset_ns, 7);
+  EXPECT_EQ(log.dropped, 12u);
 }
 
 class LogStoreTest : public ::testing::Test {
@@ -33,6 +112,15 @@ class LogStoreTest : public ::testing::Test {
     const nlohmann::json trace = read(rank);
     for (const auto& event : trace.at("traceEvents")) {
       if (event.at("ph") == "X") found.push_back(event.at("args").at("ended_ns"));
+    }
+    return found;
+  }
+  // When the records of each kind ended.
+  std::map<std::string, std::vector<std::int64_t>> times_by_kind(int rank) const {
+    std::map<std::string, std::vector<std::int64_t>> found;
+    const nlohmann::json trace = read(rank);
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.contains("cat")) found[event.at("cat")].push_back(event.at("args").at("ended_ns"));
     }
     return found;
   }
@@ -71,6 +159,55 @@ TEST_F(LogStoreTest, together_they_keep_as_many_records_as_one) {
   }
   EXPECT_EQ(times(0), (std::vector<std::int64_t>{21, 22, 23, 24}));
   EXPECT_EQ(read(0).at("qccl").at("ranks")[0].at("dropped"), 11);
+}
+
+TEST_F(LogStoreTest, jobs_one_after_another_keep_every_kind_of_record) {
+  std::size_t kinds = 0;
+  const RankLog empty = log_of_every_kind({});
+  visit_lists([&](const auto&) { ++kinds; }, empty);
+  for (const auto& times : {std::pair{1, 2}, {3, 4}}) {
+    LogStore log(rank(0));
+    log.configure(options_).take_or_throw();
+    add_all(log, log_of_every_kind({times.first, times.second}));
+    log.write_file().take_or_throw();
+  }
+  EXPECT_EQ(times_by_kind(0).size(), kinds);
+  for (const auto& [kind, times] : times_by_kind(0)) EXPECT_EQ(times, (std::vector<std::int64_t>{1, 2, 3, 4})) << kind;
+
+  LogStore last(rank(0));
+  last.configure(options_).take_or_throw();
+  add_all(last, log_of_every_kind({5}));
+  last.write_file().take_or_throw();
+  for (const auto& [kind, times] : times_by_kind(0)) EXPECT_EQ(times, (std::vector<std::int64_t>{2, 3, 4, 5})) << kind;
+}
+
+TEST_F(LogStoreTest, a_job_without_operations_keeps_its_gauges) {
+  for (const std::int64_t time : {1, 2}) {
+    LogStore log(rank(0));
+    log.configure(options_).take_or_throw();
+    GaugeRecord gauge;
+    gauge.ended_ns = time;
+    log.add(gauge);
+    log.write_file().take_or_throw();
+  }
+  EXPECT_EQ(times_by_kind(0).at("qccl gauge"), (std::vector<std::int64_t>{1, 2}));
+}
+
+TEST_F(LogStoreTest, every_kind_of_record_makes_room_and_is_forgotten) {
+  LogStore log(rank(0));
+  log.configure(options_).take_or_throw();
+  add_all(log, log_of_every_kind({1, 2, 3, 4, 5, 6}));
+  const auto oldest = [](const auto& list) {
+    ASSERT_EQ(list.size(), 4u);
+    EXPECT_EQ(end_of(list.front()), 3);
+  };
+  const RankLog full = log.read();
+  visit_lists(oldest, full);
+  EXPECT_EQ(full.dropped, 2u) << "operations alone count";
+  log.clear();
+  const RankLog cleared = log.read();
+  visit_lists([](const auto& list) { EXPECT_TRUE(list.empty()); }, cleared);
+  EXPECT_EQ(cleared.dropped, 0u);
 }
 
 TEST_F(LogStoreTest, what_an_earlier_process_left_is_emptied_and_what_this_one_wrote_is_not) {

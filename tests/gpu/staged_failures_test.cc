@@ -1,5 +1,6 @@
 // Device calls that are wrong or fail, in every state: each ends with its reason, and its memory stays its own until no
 // copy is under way.
+#include <algorithm>
 #include <atomic>
 #include <iterator>
 #include <latch>
@@ -230,6 +231,41 @@ TEST_P(StagedFailures, a_call_whose_output_is_on_its_way_ends_well_after_its_cop
     EXPECT_FALSE(work.done());
     fake::release(outward);
     work.wait();
+  });
+}
+
+TEST_P(StagedFailures, a_call_that_ends_well_in_a_failed_group_keeps_its_error_feedback) {
+  std::latch holds(1), other_has_ended(1);
+  run_threads(2, options(), [&](Communicator& comm) {
+    const ProgramStream stream;
+    const DeviceBuffer memory(kBytes);
+    ByteVector values(kBytes);
+    for (std::size_t i = 0; i < kCount; ++i) set_element(DataType::float32, values.data(), i, 0.3);
+    memory.write(stream, values);
+    const ErrorFeedback feedback(kCount);
+    const auto add = [&] {
+      return comm.all_reduce_async(
+          memory.data(), memory.data(), kCount, DataType::float32,
+          {.compression = topk({.density = 0.01}), .error_feedback = feedback, .stream = stream});
+    };
+    if (comm.rank() == 1) {
+      holds.wait();
+      add().wait();
+      other_has_ended.count_down();
+      return;
+    }
+    const Work sum = add();
+    await_state(comm, 0, "waits for rank 1");
+    const auto streams = fake::library_streams();  // rank 1 has none yet
+    for (CUstream_st* const each : streams) fake::hold(each);
+    holds.count_down();
+    await_state(comm, 0, "the copy of its output");
+    other_has_ended.wait();
+    comm.abort("enough");
+    for (CUstream_st* const each : streams) fake::release(each);
+    sum.wait();
+    EXPECT_EQ(feedback.counter(), 1u);
+    EXPECT_GE(std::ranges::max(feedback.residual()), 0.3f) << "most elements have not been sent";
   });
 }
 

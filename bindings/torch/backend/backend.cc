@@ -232,6 +232,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
                  .size = size,
                  .name = options ? options->group_name : "merged",
                  .settings = settings_in(options, {}),
+                 .message_compression = state()->job->message_compression(),
                  .may_gate = state()->share->may_gate};
   spec.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);

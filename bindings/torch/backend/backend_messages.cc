@@ -16,12 +16,13 @@
 namespace qccl::torch_binding {
 namespace {
 
-// The group's compression is for floating point tensors of at least kLeastBytes; smaller ones are lengths and flags.
-// Both ranks know type and size.
-std::optional<Compression> group_compression(const GroupSettings& settings, const at::Tensor& tensor) {
+// The group's compression, else the job's, is for floating point tensors of at least kLeastBytes; smaller ones are
+// lengths and flags. Both ranks know type and size.
+std::optional<Compression> group_compression(const GroupSettings& settings, const SharedJob& job,
+                                             const at::Tensor& tensor) {
   constexpr std::size_t kLeastBytes = 64 * 1024;
-  const bool is_wanted = is_compressible(elements_of(tensor).type) && tensor.nbytes() >= kLeastBytes;
-  return is_wanted ? settings.message_compression : std::nullopt;
+  if (!is_compressible(elements_of(tensor).type) || tensor.nbytes() < kLeastBytes) return std::nullopt;
+  return settings.message_compression ? settings.message_compression : job.message_compression();
 }
 
 MessageOptions message_options(const char* operation, int tag, const TorchCall& call) {
@@ -206,7 +207,7 @@ Backend::WorkPointer Backend::message(c10d::OpType type, const char* title, cons
                       .peer = peer,
                       .options = message_options(operation, tag, call)};
   message.options.compression =
-      part.compression ? part.compression : group_compression(options_->settings, part.tensor);
+      part.compression ? part.compression : group_compression(options_->settings, *state()->job, part.tensor);
   message.options.error_feedback = part.feedback;
   if (sends) {
     message.input = memory.const_data_ptr();

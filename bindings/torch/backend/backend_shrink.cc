@@ -48,6 +48,7 @@ c10::intrusive_ptr<Backend> Backend::successor(const c10::intrusive_ptr<Options>
                  .size = living.size(),
                  .name = living.name(),
                  .settings = settings_in(options, options_->settings),
+                 .message_compression = own->job->message_compression(),
                  .may_gate = own->share->may_gate};
   if (spec.settings.compression) living.set_compression(*spec.settings.compression);
   for (const int member : members) {

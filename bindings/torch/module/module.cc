@@ -57,6 +57,7 @@ GroupSpec make_spec(const py::kwargs& fields) {
     spec.timeout = std::chrono::milliseconds(*ms);
   }
   spec.settings = fields["options"].cast<const GroupOptions&>().settings;
+  spec.message_compression = fields["job_options"].cast<const GroupOptions&>().settings.message_compression;
   spec.check_interrupt = check_signals;
   return spec;
 }
@@ -80,11 +81,14 @@ Counters counters_of(const Traffic& traffic) {
 
 Counters traffic(const BackendPointer& backend) { return counters_of(own(backend).communicator().traffic()); }
 
-// The counters of each job that has an open group.
+// The counters of each job that has an open group. A job that goes on without lost ranks shares those, and the trace,
+// with the one before it.
 std::vector<Counters> traffic_of_process() {
   std::vector<Counters> found;
+  std::set<const OperationTrace*> counted;
   for (const auto& job : JobRegistry::instance().all()) {
-    if (const auto traffic = job->traffic()) found.push_back(counters_of(*traffic));
+    const auto traffic = job->traffic();
+    if (traffic && counted.insert(job->trace().get()).second) found.push_back(counters_of(*traffic));
   }
   return found;
 }

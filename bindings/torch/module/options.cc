@@ -29,7 +29,8 @@ error_feedback: adds the compression error of a tensor to the next tensor at the
 all_gather_compression: how all_gathers of floating point tensors of at least 64 KiB per rank are sent, for example
     FSDP's parameters; all ranks then compute with the decoded values. None sends them uncompressed.
 message_compression: how sends and receives of floating point tensors of at least 64 KiB are sent, for example
-    activations and their gradients in torch.distributed.pipelining. None sends them uncompressed.
+    activations and their gradients in torch.distributed.pipelining. None: as QCCL_MESSAGE_COMPRESSION says, else
+    uncompressed. "none": uncompressed.
 timeout: of each operation; overrides the `timeout` of the function that makes the group. None, and torch's default of
     30 minutes, leave it as it is.
 

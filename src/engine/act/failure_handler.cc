@@ -127,6 +127,7 @@ void FailureHandler::sweep() {
     }
     const bool well = operation->finished() && (device == nullptr || device->has_returned());
     complete(*operation, well ? nullptr : operation->group().failure);
+    if (well) operation->park();  // else its end would undo the error feedback
     operation.reset();
   }
   operations_.erase_ended();

@@ -148,6 +148,15 @@ TEST(CompressedMessage, with_error_feedback_loses_nothing) {
   }
 }
 
+// Stops rank 1 when a slice of a message, from 1, comes.
+void fail_at_slice(SimWorld& world, std::size_t number) {
+  world.network().set_tap([&world, number, slices = std::size_t{0}](int, int, Bytes frame) mutable {
+    const auto header = wire::decode_header(frame.data());
+    const bool is_slice = header.ok() && header.value().kind == wire::FrameKind::message_data;
+    if (is_slice && ++slices == number) world.network().stop(1);
+  });
+}
+
 TEST(CompressedMessage, that_fails_leaves_its_error_feedback_as_it_was) {
   SimWorld world(2);
   Halves halves(minmax({.bits = 2}));
@@ -155,18 +164,54 @@ TEST(CompressedMessage, that_fails_leaves_its_error_feedback_as_it_was) {
   halves.feedback = ErrorFeedback(kLarge);
   ASSERT_TRUE(world.run({halves.send(world, 0, 1), halves.receive(world, 1, 0)}));
   const std::vector<float> before(halves.feedback.residual().begin(), halves.feedback.residual().end());
-  std::size_t slices = 0;
-  world.network().set_tap([&](int, int, Bytes frame) {
-    const auto header = wire::decode_header(frame.data());
-    if (header.ok() && header.value().kind == wire::FrameKind::message_data && ++slices == 3) world.network().stop(1);
-  });
+  fail_at_slice(world, 3);
   const SimWork sent = halves.send(world, 0, 1);
   halves.receive(world, 1, 0);
   world.run_for(seconds(60));
-  ASSERT_GE(slices, 3u);
   ASSERT_TRUE(sent->done() && sent->failure());
   EXPECT_TRUE(std::ranges::equal(halves.feedback.residual(), before));
   EXPECT_EQ(halves.feedback.counter(), 1u);
+}
+
+// The receive takes the message at once, the send ends in the next round, and the group fails between the two.
+TEST(CompressedMessage, that_arrived_keeps_its_error_feedback_although_its_group_fails) {
+  SimWorld world(2);
+  Halves halves(minmax({.bits = 2}));
+  halves.out = wave(kLarge);
+  halves.feedback = ErrorFeedback(kLarge);
+  const SimWork sent = halves.send(world, 0, 0);
+  world.run_for(milliseconds(1));
+  const SimWork received = halves.receive(world, 0, 0);
+  world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.run_for(milliseconds(1));
+  ASSERT_EQ(failure_of(received), "");
+  ASSERT_EQ(failure_of(sent), "");
+  EXPECT_EQ(halves.feedback.counter(), 1u);
+  const auto residual = halves.feedback.residual();
+  for (std::size_t i = 0; i < kLarge; ++i) ASSERT_EQ(residual[i], halves.out[i] - halves.in[i]) << "element " << i;
+}
+
+TEST(CompressedMessage, that_is_sent_again_after_a_failure_has_the_bits_of_a_first_attempt) {
+  const Compression compression = block_int({.bits = 3, .rounding = Rounding::stochastic});
+  const auto send_twice = [&](bool fails_between) {
+    Halves halves(compression);
+    halves.feedback = ErrorFeedback(kLarge);
+    for (int message = 0; message < 2; ++message) {
+      halves.out = wave(kLarge, static_cast<float>(message + 1));
+      if (message == 1 && fails_between) {
+        SimWorld lost(2);
+        fail_at_slice(lost, 3);
+        const SimWork sent = halves.send(lost, 0, 1);
+        halves.receive(lost, 1, 0);
+        lost.run_for(seconds(60));
+        EXPECT_TRUE(sent->done() && sent->failure());
+      }
+      SimWorld world(2);
+      EXPECT_TRUE(world.run({halves.send(world, 0, 1), halves.receive(world, 1, 0)}));
+    }
+    return std::pair(halves.in, halves.feedback.save());
+  };
+  EXPECT_TRUE(send_twice(true) == send_twice(false));
 }
 
 // ---- halves that differ, and bytes that no honest peer sends

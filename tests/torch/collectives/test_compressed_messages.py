@@ -1,9 +1,9 @@
-"""Compressed sends and receives: qccl.send(), qccl.recv(), and the group's message_compression."""
+"""Compressed sends and receives: qccl.send(), qccl.recv(), the group's message_compression and the environment's."""
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import run_processes, run_ranks
 
 import qccl
 
@@ -143,6 +143,55 @@ def test_a_groups_message_compression_is_for_large_floats_and_may_be_overridden(
         assert batch[1].equal(torch.full((10,), 0.3)), "small tensors are sent as they are"
 
     run_ranks(body, pg_options=qccl.Options(message_compression="int:bits=8"))
+
+
+def exchanged_bytes(group, tensor):
+    """What this rank sends while both exchange the tensor."""
+    other, received = 1 - group.rank(), torch.zeros_like(tensor)
+
+    def exchange():
+        for work in [group.recv([received], other, 0), group.send([tensor], other, 0)]:
+            work.wait()
+
+    return sent_bytes(exchange)
+
+
+def test_the_environment_compresses_messages_where_neither_group_nor_call_says_how():
+    def body(rank):
+        large = torch.rand(COUNT)
+        sums = qccl.Options(compression="cast")
+        default = dist.group.WORLD
+        groups = {
+            "default": default,
+            "of sums": dist.new_group(pg_options=sums),
+            "part": default.split_group([0, 1], opts=sums, group_name="part"),
+            "shrunk": qccl.shrink(dist.new_group()),
+        }
+        for name, group in groups.items():
+            assert COUNT < exchanged_bytes(group, large) < COUNT * 1.1, name
+            assert exchanged_bytes(group, torch.rand(1000)) == 4000, f"{name}: small tensors are sent as they are"
+            assert exchanged_bytes(group, torch.arange(COUNT)) == COUNT * 8, f"{name}: so are integers"
+        exact = dist.new_group(pg_options=qccl.Options(message_compression="none"))
+        assert exchanged_bytes(exact, large) == COUNT * 4
+        half = dist.new_group(pg_options=qccl.Options(message_compression="cast"))
+        assert exchanged_bytes(half, large) == COUNT * 2
+        if rank == 0:
+            assert sent_bytes(lambda: qccl.send(large, 1, compression="none")) == COUNT * 4
+        else:
+            qccl.recv(large, 0, compression="none")
+        assert COUNT < exchanged_bytes(qccl.shrink(), large) < COUNT * 1.1, "a job that goes on"
+
+    run_ranks(body, environment={"QCCL_MESSAGE_COMPRESSION": "int:bits=8"})
+
+
+def test_an_unknown_compression_in_the_environment_is_refused_at_the_start():
+    def body(rank):
+        store = dist.HashStore()
+        with pytest.raises(ValueError, match="QCCL_MESSAGE_COMPRESSION: .*zip.* allowed: none"):
+            dist.init_process_group("qccl", store=store, rank=0, world_size=1)
+
+    (outcome,) = run_processes(body, 1, environment={"QCCL_MESSAGE_COMPRESSION": "zip"})
+    assert outcome.finished and not outcome.error, outcome.trace
 
 
 def test_a_groups_compression_of_sums_leaves_messages_alone():

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 from pathlib import Path
 
@@ -167,6 +168,37 @@ def test_the_log_keeps_the_gauges_of_jobs_that_have_ended(tmp_path):
 
     run_ranks(body, 2)
     assert [(tmp_path / f"log_{rank}.json").read_text().count('"qccl gauge"') for rank in range(2)] == [4, 4]
+
+
+@pytest.mark.parametrize("quantity", ["nmse", "residual"])
+def test_the_line_for_tensorboard_draws_every_parameter(tmp_path, quantity):
+    page = (ROOT / "docs" / "torch-compression.md").read_text()
+    (line,) = re.findall(r"^writer\.add_scalars\(.*\)$", page, re.MULTILINE)
+    line = line.replace("nmse", quantity)
+
+    def body(rank):
+        from torch.utils.tensorboard import SummaryWriter  # here: it takes seconds, which other tests save
+
+        model = make_model()
+        state = make_state(model, "int:bits=4", gauge_every=2)
+        written = []
+        with SummaryWriter(tmp_path / str(rank)) as writer:
+            for _ in train(state, model, rank, 5):
+                exec(line, {"writer": writer, "state": state})
+                last = {gauge.name: getattr(gauge, quantity) for gauge in state.report().gauges}
+                written.append((state.step, last))
+        return written
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for rank, written in enumerate(run_ranks(body, 2)):
+        assert [step for step, _ in written] == [1, 2, 3, 4, 5]
+        for name in NAMES:
+            events = EventAccumulator(str(tmp_path / str(rank) / f"{quantity}_{name}")).Reload()
+            assert events.Tags()["scalars"] == [quantity]
+            drawn = [(event.step, event.value) for event in events.Scalars(quantity)]
+            assert drawn == [(step, pytest.approx(values[name], rel=1e-6)) for step, values in written]
+            assert len({value for _, value in drawn}) == 3, "it is measured in steps 0, 2 and 4"
 
 
 def test_gauges_change_no_sum():

@@ -1,9 +1,10 @@
 // Speed of the kernels in L2, on every instruction set that this machine has, against memcpy.
 //
 // 64 Ki floats (256 KiB) at addresses that are multiples of 64, like those of tensors, in buckets of 1024 (minmax) or
-// blocks of 128 (int). GB/s counts bytes of float32 input. Kernel and memcpy of the same 256 KiB alternate in batches,
-// because a shared machine's speed changes from moment to moment. The ratio is the median over the pairs of
-// adjacent batches; GB/s and the time are also medians.
+// blocks of 128 (int). grid's step is half of the root mean square, of all elements (bound) or of buckets. GB/s counts
+// bytes of float32 input. Kernel and memcpy of the same 256 KiB alternate in batches, because a shared machine's speed
+// changes from moment to moment. The ratio is the median over the pairs of adjacent batches; GB/s and the time are also
+// medians.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "base/clock.h"
 #include "base/half.h"
 #include "kernels/block_int/block_int.h"
+#include "kernels/grid/grid.h"
 #include "kernels/h4/h4.h"
 #include "kernels/lossless/lossless.h"
 #include "kernels/minmax/minmax.h"
@@ -219,6 +221,18 @@ void add_block_int(const std::string& simd, int bits) {
       });
 }
 
+void add_grid(const std::string& simd, const std::string& name, const kernels::GridFormat& format) {
+  const auto bytes = std::make_shared<std::size_t>(0);
+  add_codec(
+      simd, name,
+      [=](const float* source, std::byte* target, const kernels::RandomStream* random) {
+        *bytes = kernels::grid_encode(format, source, kElements, target, random);
+      },
+      [=](const std::byte* source, const float* addend, float* target) {
+        check(kernels::grid_decode(format, source, *bytes, addend, target, kElements));
+      });
+}
+
 void add_h4(const std::string& simd, int bits) {
   const std::string name = "h" + std::to_string(bits);
   const Kernel encode = [=](Buffers& b) {
@@ -280,6 +294,10 @@ const bool registered = [] {
     }
     add_topk(simd, "topk_41_of_4096_int8", {.kept = 41, .values = kernels::TopkValues::int8});
     for (const int bits : {4, 3, 2}) add_h4(simd, bits);
+    add_grid(simd, "grid_bound", {.step = 0.5f});
+    add_grid(simd, "grid", {.bucket_size = 1024});
+    add_grid(simd, "grid_of_256", {.bucket_size = 256});
+    add_grid(simd, "grid_rans", {.bucket_size = 1024, .entropy = true});
     add_sign(simd, "sign", {.bucket_size = 256, .norm_scale = false});
     add_sign(simd, "sign_of_1024", {.bucket_size = 1024, .norm_scale = false});
     add_sign(simd, "sign_of_64", {.bucket_size = 64, .norm_scale = false});

@@ -69,12 +69,12 @@ TEST(Costs, are_not_above_what_they_were) {
       {"sign encode", 31.8},
       {"sign reduce", 50.2},
       {"sign decode", 18.5},
-      {"grid encode", 69.7},
-      {"grid reduce", 146.1},
-      {"grid decode", 30.6},
-      {"grid relative encode", 78.3},
-      {"grid relative reduce", 170.0},
-      {"grid relative decode", 28.5},
+      {"grid encode", 71.1},
+      {"grid reduce", 145.1},
+      {"grid decode", 30.0},
+      {"grid relative encode", 71.1},
+      {"grid relative reduce", 160.1},
+      {"grid relative decode", 28.1},
   };
   for (const CostCase& what : cost_cases()) {
     const auto held = kHeld.find(what.name);

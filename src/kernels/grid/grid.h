@@ -52,6 +52,7 @@ inline constexpr std::size_t kGridBlock = 32;
 inline constexpr std::size_t kGridPart = 1024;  // elements for which random numbers are drawn together
 inline constexpr std::size_t kGridStepBytes = 2;
 inline constexpr int kGridWidest = 15;
+inline constexpr std::size_t kGridSmallestBucket = 256;
 
 QCCL_HD constexpr std::size_t grid_step_bytes(const GridFormat& format, std::size_t n) {
   return format.is_relative() ? bucket_count(format.bucket_size, n) * kGridStepBytes : 0;

@@ -1,7 +1,7 @@
 // Blocks of grid.h one after another, over the parts of grid_lanes-inl.h and grid_values-inl.h, or of
 // grid_scalar-inl.h. Per target.
 //
-// A block's part may read and write up to 8 bytes beyond it, which are always another block's or a copy's.
+// A block's part may read up to 8 bytes beyond it and write up to 16, which are always another block's or a copy's.
 
 #include <algorithm>
 #include <cstring>
@@ -28,14 +28,17 @@ HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
 #if QCCL_SCALAR
-using GridLanes = grid::Line;
+using EightBits = grid::EightBits;
+inline const grid::Line& in_lanes(const grid::Line& line, bool) { return line; }
 inline float in_lanes(float step) { return step; }
 #else
-using GridLanes = GridLine;
+HWY_INLINE GridLine in_lanes(const grid::Line& line, bool is_stochastic) { return {line, is_stochastic}; }
 HWY_INLINE Values in_lanes(float step) { return hn::Set(ValueTag(), step); }
 #endif
 
-inline constexpr std::size_t kGridSlack = 8;
+constexpr auto kFormOfByte = grid::kFormOfByte;  // internal, so that no load of its address comes first
+
+inline constexpr std::size_t kGridSlack = 16;
 inline constexpr std::size_t kWidestBlock = kGridBlock / 8 * kGridWidest;
 
 // In place of GridRandom: rounding to nearest.
@@ -45,66 +48,6 @@ struct GridNearest {
 
 // ---- Encoding.
 
-// Writes one block after another, and their forms.
-class GridBlocks {
- public:
-  // `forms`: four bits for each block. Nothing is written beyond `end`.
-  HWY_INLINE GridBlocks(std::uint8_t* forms, std::uint8_t* to, std::uint8_t* end) : forms_(forms), to_(to), end_(end) {}
-
-  // n elements, whose integers are `z`, and 0 beyond n.
-  HWY_INLINE void put(const GridIntegers& z, std::size_t n) {
-    const std::uint32_t largest = z.largest();
-    const bool has_room = static_cast<std::size_t>(end_ - to_) >= kWidestBlock + kGridSlack;
-    if (HWY_UNLIKELY(n < kGridBlock || !has_room)) return put_rare(z, largest, n);
-    const std::uint32_t form = HWY_LIKELY(largest < 256) ? grid::kFormOfByte[largest] : grid::form_of(largest);
-    put_form(form);
-    if (HWY_LIKELY(form <= 8)) {
-      grid_pack_bytes(z, static_cast<int>(form), to_);
-    } else {
-      grid_pack_words(z, grid::width_of(form), to_);
-    }
-    to_ += grid::block_bytes(form, kGridBlock);
-  }
-  // n elements as they are.
-  void put_raw(const float* values, std::size_t n) {
-    put_form(grid::kRawForm);
-    std::memcpy(to_, values, n * sizeof(float));
-    to_ += n * sizeof(float);
-  }
-  // Blocks of zeros.
-  void skip(std::size_t blocks) {
-    for (std::size_t i = 0; i < blocks; ++i) put_form(0);
-  }
-  HWY_INLINE std::uint8_t* end() const { return to_; }
-
- private:
-  // `z` is a copy, so that others stay in registers.
-  HWY_NOINLINE void put_rare(GridIntegers z, std::uint32_t largest, std::size_t n) {
-    const std::uint32_t form = grid::form_of(largest);
-    put_form(form);
-    std::uint8_t block[kWidestBlock + kGridSlack];
-    if (form <= 8) {
-      grid_pack_bytes(z, static_cast<int>(form), block);
-    } else {
-      grid_pack_words(z, grid::width_of(form), block);
-    }
-    const std::size_t bytes = grid::block_bytes(form, n);
-    std::memcpy(to_, block, bytes);
-    to_ += bytes;
-  }
-
-  HWY_INLINE void put_form(std::uint32_t form) {
-    pair_ = next_ % 2 == 0 ? form : pair_ | form << 4;
-    forms_[next_++ / 2] = static_cast<std::uint8_t>(pair_);
-  }
-
-  std::uint8_t* const forms_;
-  std::size_t next_ = 0;
-  std::uint32_t pair_ = 0;  // forms of the last one or two
-  std::uint8_t* to_;
-  std::uint8_t* const end_;
-};
-
 // The n values at `source`, or where these are fewer than a block's, a copy with zeros behind it.
 HWY_INLINE const float* whole_block(const float* source, std::size_t n, float (&padded)[kGridBlock]) {
   if (HWY_LIKELY(n == kGridBlock)) return source;
@@ -113,26 +56,113 @@ HWY_INLINE const float* whole_block(const float* source, std::size_t n, float (&
   return padded;
 }
 
-// A part of a run of elements that share a line, in blocks. `random`: a byte for each, or null.
-template <GridRange kRange>
-HWY_INLINE void encode_part(const grid::Line& shared, const float* source, std::size_t count,
-                            const std::uint8_t* random, GridBlocks& blocks) {
-  const GridLanes line(shared);
-  for (std::size_t i = 0; i < count; i += kGridBlock) {
-    const std::size_t n = std::min(kGridBlock, count - i);
-    float padded[kGridBlock];
-    const float* const block = whole_block(source + i, n, padded);
-    const std::uint8_t* const bytes = random != nullptr ? random + i : nullptr;
-    GridIntegers integers;
-    if (integers.quantize<kRange>(block, line, bytes)) {
-      blocks.put(integers, n);
+// Writes one block after another, and their forms.
+class GridBlocks {
+ public:
+  // `forms`: four bits for each block. Nothing is written beyond `end`.
+  HWY_INLINE GridBlocks(std::uint8_t* forms, std::uint8_t* to, std::uint8_t* end) : forms_(forms), to_(to), end_(end) {}
+
+  // Up to kGridPart elements that share a line, in blocks: an even number, but at the end of the slice. `random`: a
+  // byte for each, or null. All are quantized before the first is packed, because a block's form comes late: what a
+  // processor has looked ahead would wait for it.
+  template <GridRange kRange>
+  HWY_INLINE void put(const grid::Line& shared, const float* source, std::size_t count, const std::uint8_t* random) {
+    const auto line = in_lanes(shared, random != nullptr);
+    const auto bytes_of = [&](std::size_t b) { return random != nullptr ? random + b * kGridBlock : nullptr; };
+    const std::size_t whole = count / kGridBlock, rest = count % kGridBlock;
+    GridIntegers integers[kPartBlocks];
+    std::uint8_t forms[kPartBlocks + 8] = {};
+    for (std::size_t b = 0; b < whole; ++b) {
+      forms[b] = quantize<kRange>(source + b * kGridBlock, line, bytes_of(b), integers[b]);
+    }
+    float last[kGridBlock];
+    if (HWY_UNLIKELY(rest > 0)) {
+      forms[whole] = quantize<kRange>(whole_block(source + whole * kGridBlock, rest, last), line, bytes_of(whole),
+                                      integers[whole]);
+    }
+    // Raw blocks take more, but these are a bound's only, whose slices have room for as many.
+    const bool has_room = static_cast<std::size_t>(end_ - to_) >= whole * kWidestBlock + kGridSlack;
+    std::uint8_t* to = to_;  // in a register, which to_ is not
+    for (std::size_t b = 0; b < whole; ++b) {
+      if (HWY_LIKELY(has_room && forms[b] != grid::kRawForm)) {
+        pack(integers[b], forms[b], to);
+        to += grid::block_bytes(forms[b], kGridBlock);
+      } else {
+        to = put_rare(integers[b], forms[b], source + b * kGridBlock, kGridBlock, line, bytes_of(b), to);
+      }
+    }
+    if (rest > 0) to = put_rare(integers[whole], forms[whole], last, rest, line, bytes_of(whole), to);
+    to_ = to;
+    put_forms(forms, whole + (rest > 0 ? 1 : 0));
+  }
+  // Blocks of zeros.
+  void skip(std::size_t blocks) {
+    std::memset(forms_, 0, (blocks + 1) / 2);
+    forms_ += (blocks + 1) / 2;
+  }
+  HWY_INLINE std::uint8_t* end() const { return to_; }
+
+ private:
+  static constexpr std::size_t kPartBlocks = kGridPart / kGridBlock;
+
+  static HWY_INLINE std::uint8_t form_of(std::uint32_t largest) {
+    return static_cast<std::uint8_t>(HWY_LIKELY(largest < 256) ? kFormOfByte[largest] : grid::form_of(largest));
+  }
+
+  static HWY_INLINE void pack(const GridIntegers& z, std::uint32_t form, std::uint8_t* to) {
+    if (HWY_LIKELY(form < 8)) {
+      grid_pack_bytes(z, static_cast<int>(form), to);
     } else {
-      float kept[kGridBlock];
-      grid_keep(block, line, bytes, kept);
-      blocks.put_raw(kept, n);
+      grid_pack_words(z, grid::width_of(form), to);
     }
   }
-}
+  // Returns the form.
+  template <GridRange kRange, class Lanes>
+  static HWY_INLINE std::uint8_t quantize(const float* block, const Lanes& line, const std::uint8_t* random,
+                                          GridIntegers& z) {
+    return z.quantize<kRange>(block, line, random) ? form_of(z.largest()) : std::uint8_t{grid::kRawForm};
+  }
+
+  // The first n elements of any block, of which nothing is written beyond them.
+  template <class Lanes>
+  static HWY_NOINLINE std::uint8_t* put_rare(const GridIntegers& z, std::uint32_t form, const float* values,
+                                             std::size_t n, const Lanes& line, const std::uint8_t* random,
+                                             std::uint8_t* to) {
+    std::uint8_t block[kWidestBlock + kGridSlack];
+    float kept[kGridBlock];
+    const std::size_t bytes = grid::block_bytes(form, n);
+    if (form == grid::kRawForm) {
+      grid_keep(values, line, random, kept);
+      std::memcpy(to, kept, bytes);
+    } else {
+      pack(z, form, block);
+      std::memcpy(to, block, bytes);
+    }
+    return to + bytes;
+  }
+
+  // `forms`: a byte for each, and zeros.
+  HWY_INLINE void put_forms(const std::uint8_t* forms, std::size_t count) {
+    const EightBits bits(4);
+    for (std::size_t i = 0; i < count; i += 8) {
+      std::uint64_t eight;
+      std::memcpy(&eight, forms + i, 8);
+      eight = bits.close(eight);
+      if (HWY_LIKELY(i + 8 <= count)) {
+        std::memcpy(forms_, &eight, 4);
+        forms_ += 4;
+      } else {
+        const std::size_t bytes = (count - i + 1) / 2;
+        std::memcpy(forms_, &eight, bytes);
+        forms_ += bytes;
+      }
+    }
+  }
+
+  std::uint8_t* forms_;
+  std::uint8_t* to_;
+  std::uint8_t* const end_;
+};
 
 // Elements [begin, end) of a slice, which share a line.
 template <GridRange kRange, class Random>
@@ -140,7 +170,7 @@ HWY_INLINE void encode_run(const grid::Line& line, const float* source, std::siz
                            Random& random, GridBlocks& blocks) {
   for (std::size_t i = begin; i < end; i += kGridPart) {
     const std::size_t n = std::min(kGridPart, end - i);
-    encode_part<kRange>(line, source + i, n, random.at(i, n), blocks);
+    blocks.put<kRange>(line, source + i, n, random.at(i, n));
   }
 }
 
@@ -159,6 +189,7 @@ class GridInput {
     const std::uint8_t* readable = end_;
     for (std::size_t i = begin; i < end; i += kGridBlock, ++next_) {
       const std::uint32_t form = forms_[next_ / 2] >> next_ % 2 * 4 & 15u;
+      // Raw blocks take more, but these are a bound's only, whose slices have room for as many.
       const bool has_room = static_cast<std::size_t>(readable - at) >= kWidestBlock + kGridSlack;
       if (HWY_LIKELY(form != grid::kRawForm && i + kGridBlock <= end && has_room)) {
         grid_decode_block(at, grid::width_of(form), step, target, i, finish);

@@ -71,8 +71,8 @@ class SegmentWriter {
   HWY_INLINE std::uint32_t quantize_group(std::size_t at, std::size_t n, std::uint8_t* z) {
     const grid::Line shared = line_at(at);
     if (shared.step != shared.step) return grid::kZeros;
-    const GridLanes line(shared);
     const std::uint8_t* const random = random_.at(at, n);
+    const auto line = in_lanes(shared, random != nullptr);
     std::size_t block_bits = 16;
     std::uint32_t group_largest = 0;
     std::fill(z + n / kGridBlock * kGridBlock, z + grid::kGroup, std::uint8_t{0});
@@ -86,7 +86,7 @@ class SegmentWriter {
       const std::uint32_t largest = integers.largest();
       if (largest > 255) return grid::kBlocks;
       group_largest = std::max(group_largest, largest);
-      integers.only_bytes(z + i);
+      integers.store_bytes(z + i);
       block_bits += 8 * grid::block_bytes(grid::form_of(largest), count);
     }
     largest_[at % grid::kSegment / grid::kGroup] = static_cast<std::uint8_t>(group_largest);
@@ -135,9 +135,9 @@ class SegmentWriter {
     GridBlocks blocks(to_, to_ + forms, end_);
     const std::uint8_t* const random = random_.at(at, n);
     if (format_.is_relative()) {
-      encode_part<GridRange::limited>(line_at(at), source_ + at, n, random, blocks);
+      blocks.put<GridRange::limited>(line_at(at), source_ + at, n, random);
     } else {
-      encode_part<GridRange::detected>(line_at(at), source_ + at, n, random, blocks);
+      blocks.put<GridRange::detected>(line_at(at), source_ + at, n, random);
     }
     to_ = blocks.end();
   }

@@ -37,9 +37,21 @@ HWY_INLINE void add_squares(const float* v, Values (&lanes)[kSquareVectors]) {
   }
 }
 
+// In the order of reference::sum_of_lanes().
+template <class D>
+HWY_INLINE float sum_of_halves(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return sum_of_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
 HWY_INLINE double grid_squares(const float* v, std::size_t n) {
   Values lanes[kSquareVectors];
-  for (auto& lane : lanes) lane = hn::Zero(ValueTag());
+  HWY_UNROLL(8)
+  for (std::size_t at = 0; at < kSquareVectors; ++at) lanes[at] = hn::Zero(ValueTag());
   std::size_t i = 0;
   for (; i + grid::kSquareLanes <= n; i += grid::kSquareLanes) add_squares(v + i, lanes);
   if (i < n) {
@@ -47,9 +59,12 @@ HWY_INLINE double grid_squares(const float* v, std::size_t n) {
     std::memcpy(padded, v + i, (n - i) * sizeof(float));
     add_squares(padded, lanes);
   }
-  std::array<float, grid::kSquareLanes> stored;
-  for (std::size_t at = 0; at < kSquareVectors; ++at) hn::StoreU(lanes[at], ValueTag(), &stored[at * kValueLanes]);
-  const float squares = reference::sum_of_lanes(stored);
+  HWY_UNROLL(3)
+  for (std::size_t width = kSquareVectors / 2; width > 0; width /= 2) {
+    HWY_UNROLL(4)
+    for (std::size_t at = 0; at < width; ++at) lanes[at] = hn::Add(lanes[at], lanes[at + width]);
+  }
+  const float squares = sum_of_halves(ValueTag(), lanes[0]);
   return grid::is_good_sum(squares) ? squares : grid::squares_in<double>(v, n);
 }
 
@@ -101,27 +116,27 @@ HWY_INLINE hn::Vec<BlockBytes> in_block_order(hn::Vec<BlockBytes> packed) {
 #endif
 }
 
-// A bucket's line in all lanes.
+// A bucket's line in all lanes. Stochastic rounding takes 256ths of multiples, which scales all of them.
 struct GridLine {
   using Floats = hn::Vec<BlockFloats>;
-  explicit HWY_INLINE GridLine(const grid::Line& line)
+  HWY_INLINE GridLine(const grid::Line& line, bool is_stochastic)
       : step(hn::Set(BlockFloats(), line.step)),
-        inverse(hn::Set(BlockFloats(), line.inverse)),
-        largest(hn::Set(BlockFloats(), line.largest)) {}
+        inverse(hn::Set(BlockFloats(), is_stochastic ? line.inverse * 256.0f : line.inverse)),
+        largest(hn::Set(BlockFloats(), is_stochastic ? line.largest * 256.0f : line.largest)) {}
 
   HWY_INLINE Floats limited(Floats multiples) const { return hn::Max(hn::Neg(largest), hn::Min(largest, multiples)); }
   // Of multiples up to the largest. `random`: a byte for each lane, or null.
   HWY_INLINE hn::Vec<BlockIntegers> integers(Floats multiples, const std::uint8_t* random) const {
     if (random == nullptr) return round_block(multiples);
     const hn::Rebind<std::uint8_t, BlockIntegers> bytes;
-    const auto steps = round_block(hn::Mul(multiples, hn::Set(BlockFloats(), 256.0f)));
-    return hn::ShiftRight<8>(hn::Add(steps, hn::PromoteTo(BlockIntegers(), hn::LoadU(bytes, random))));
+    const auto random_lanes = hn::PromoteTo(BlockIntegers(), hn::LoadU(bytes, random));
+    return hn::ShiftRight<8>(hn::Add(round_block(multiples), random_lanes));
   }
 
   Floats step, inverse, largest;
 };
 
-// The zigzag integers of a block, in packed order.
+// The zigzag integers of a block, in packed order, as are their bytes.
 class GridIntegers {
  public:
   // False if a value is out of range and that is to be detected.
@@ -155,31 +170,33 @@ class GridIntegers {
     HWY_UNROLL(4)
     for (std::size_t v = 1; v < kVectors; ++v) any = hn::Or(any, words_[v]);
     const hn::FixedTag<std::uint16_t, 8> d;
-    return hn::GetLane(hn::MaxOfLanes(d, hn::BitCast(d, or_halves(any))));
+    const auto words = hn::BitCast(d, or_halves(any));
+#if HWY_ARCH_X86 && HWY_MAX_BYTES >= 32
+    return static_cast<std::uint16_t>(~_mm_cvtsi128_si32(_mm_minpos_epu16(hn::Not(words).raw)));
+#else
+    return hn::GetLane(hn::MaxOfLanes(d, words));
+#endif
   }
 
-  // The lower or the upper bytes, of which the lower ones must be all if there are no upper ones.
-  HWY_INLINE void lower_bytes(std::uint8_t* to) const {
-    bytes(to, [](auto word) HWY_ATTR { return hn::And(word, hn::Set(BlockWords(), 0xFF)); });
+  // Vector v of their lower or upper bytes, of which the lower ones must be all if there are no upper ones.
+  HWY_INLINE hn::Vec<BlockBytes> lower_bytes(std::size_t v) const {
+    const auto mask = hn::Set(BlockWords(), 0xFF);
+    return block_bytes(hn::And(words_[2 * v], mask), hn::And(words_[2 * v + 1], mask));
   }
-  HWY_INLINE void upper_bytes(std::uint8_t* to) const {
-    bytes(to, [](auto word) HWY_ATTR { return hn::ShiftRight<8>(word); });
+  HWY_INLINE hn::Vec<BlockBytes> upper_bytes(std::size_t v) const {
+    return block_bytes(hn::ShiftRight<8>(words_[2 * v]), hn::ShiftRight<8>(words_[2 * v + 1]));
   }
-  HWY_INLINE void only_bytes(std::uint8_t* to) const {
-    bytes(to, [](auto word) HWY_ATTR { return word; });
+  HWY_INLINE hn::Vec<BlockBytes> only_bytes(std::size_t v) const {
+    return block_bytes(words_[2 * v], words_[2 * v + 1]);
+  }
+  HWY_INLINE void store_bytes(std::uint8_t* to) const {
+    const BlockBytes d;
+    for (std::size_t v = 0; v < kVectors / 2; ++v)
+      hn::StoreU(in_block_order(only_bytes(v)), d, to + v * hn::MaxLanes(d));
   }
 
  private:
   static constexpr std::size_t kVectors = kGridBlock / (2 * kBlockLanes);
-
-  template <class Byte>
-  HWY_INLINE void bytes(std::uint8_t* to, Byte byte) const {
-    const BlockBytes d;
-    for (std::size_t v = 0; v < kVectors; v += 2) {
-      const auto packed = block_bytes(byte(words_[v]), byte(words_[v + 1]));
-      hn::StoreU(in_block_order(packed), d, to + v * 2 * kBlockLanes);
-    }
-  }
 
   template <class V>
   static HWY_INLINE hn::Vec<hn::FixedTag<std::int16_t, 8>> or_halves(V v) {
@@ -213,62 +230,6 @@ HWY_INLINE std::uint32_t grid_magnitudes(const std::uint8_t* z) {
     sum = hn::Add(sum, hn::SumsOf8(hn::AverageRound(hn::LoadU(d, z + i), hn::Zero(d))));
   }
   return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(sums, sum)));
-}
-
-// ---- Packing eight bytes, of which only the lower `width` bits are set, into so many bytes, and back.
-
-#if HWY_ARCH_X86_64 && HWY_MAX_BYTES >= 32
-// As in the processor's pext and pdep.
-class EightBits {
- public:
-  explicit HWY_INLINE EightBits(int width) : mask_(kMasks[width]) {}
-  HWY_INLINE std::uint64_t close(std::uint64_t x) const { return _pext_u64(x, mask_); }
-  HWY_INLINE std::uint64_t open(std::uint64_t x) const { return _pdep_u64(x, mask_); }
-
- private:
-  static constexpr std::uint64_t kMasks[9] = {0,
-                                              0x0101010101010101u,
-                                              0x0303030303030303u,
-                                              0x0707070707070707u,
-                                              0x0F0F0F0F0F0F0F0Fu,
-                                              0x1F1F1F1F1F1F1F1Fu,
-                                              0x3F3F3F3F3F3F3F3Fu,
-                                              0x7F7F7F7F7F7F7F7Fu,
-                                              0xFFFFFFFFFFFFFFFFu};
-  const std::uint64_t mask_;
-};
-#else
-using EightBits = grid::EightBits;
-#endif
-
-// These write up to 8 bytes more than the block takes. grid_pack_bytes() is for widths up to 8, grid_pack_words() for
-// larger ones.
-HWY_INLINE void grid_pack_bytes(const GridIntegers& integers, int width, std::uint8_t* to) {
-  alignas(32) std::uint8_t bytes[kGridBlock];
-  integers.only_bytes(bytes);
-  const EightBits bits(width);
-  HWY_UNROLL(4)
-  for (std::size_t i = 0; i < kGridBlock; i += 8, to += width) {
-    std::uint64_t eight;
-    std::memcpy(&eight, bytes + i, 8);
-    eight = bits.close(eight);
-    std::memcpy(to, &eight, 8);
-  }
-}
-
-HWY_INLINE void grid_pack_words(const GridIntegers& integers, int width, std::uint8_t* to) {
-  alignas(32) std::uint8_t bytes[kGridBlock];
-  alignas(32) std::uint8_t upper[kGridBlock];
-  integers.lower_bytes(bytes);
-  integers.upper_bytes(upper);
-  const EightBits bits(width - 8);
-  for (std::size_t i = 0; i < kGridBlock; i += 8, to += width) {
-    std::uint64_t eight;
-    std::memcpy(&eight, upper + i, 8);
-    eight = bits.close(eight);
-    std::memcpy(to, bytes + i, 8);
-    std::memcpy(to + 8, &eight, 8);
-  }
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

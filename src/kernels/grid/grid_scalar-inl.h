@@ -59,7 +59,7 @@ class GridIntegers {
   std::uint32_t largest() const { return *std::max_element(words_, words_ + kGridBlock); }
   std::uint32_t word(std::size_t i) const { return words_[i]; }
   // If all are below 256.
-  void only_bytes(std::uint8_t* to) const { std::copy_n(words_, kGridBlock, to); }
+  void store_bytes(std::uint8_t* to) const { std::copy_n(words_, kGridBlock, to); }
 
  private:
   std::uint16_t words_[kGridBlock];

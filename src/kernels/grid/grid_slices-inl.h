@@ -9,28 +9,39 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 // ---- Encoding.
 
-// Writes the step of a bucket, and returns the sum of its squares.
-HWY_INLINE double write_step(const GridFormat& format, const float* bucket, std::size_t n, std::uint8_t* to) {
-  const double squares = grid_squares(bucket, n);
-  reference::store_at(to, 0, grid::stored_step(format.relative, squares, n));
-  return squares;
+// Elements [begin, end) of a slice, which share a line.
+template <class Random>
+HWY_INLINE void encode_bucket(const grid::Line& line, const float* source, std::size_t begin, std::size_t end,
+                              Random& random, GridBlocks& blocks) {
+  if (line.step != line.step) return blocks.skip(bucket_count(kGridBlock, end - begin));
+  if (line.largest == grid::kLargestInteger) {
+    encode_run<GridRange::impossible>(line, source, begin, end, random, blocks);
+  } else {
+    encode_run<GridRange::limited>(line, source, begin, end, random, blocks);
+  }
 }
 
+inline constexpr std::size_t kGridRun = 4096;  // elements that stay in L1, in whole blocks
+
+// Of a run of buckets all squares come first, then all steps, so that the divisions and roots of several overlap.
 template <class Random>
 HWY_INLINE void encode_buckets(const GridFormat& format, const float* source, std::size_t n, std::uint8_t* steps,
                                Random& random, GridBlocks& blocks) {
-  for (std::size_t begin = 0; begin < n; begin += format.bucket_size, steps += kGridStepBytes) {
-    const std::size_t count = std::min<std::size_t>(format.bucket_size, n - begin);
-    const double squares = write_step(format, source + begin, count, steps);
-    if (std::isfinite(squares)) {
-      const grid::Line line = grid::line_of(grid::read_step(steps));
-      if (line.largest == grid::kLargestInteger) {
-        encode_run<GridRange::impossible>(line, source, begin, begin + count, random, blocks);
-      } else {
-        encode_run<GridRange::limited>(line, source, begin, begin + count, random, blocks);
-      }
-    } else {
-      blocks.skip(bucket_count(kGridBlock, count));
+  const std::size_t bucket = format.bucket_size, run = std::max<std::size_t>(1, kGridRun / bucket) * bucket;
+  double squares[kGridRun / kGridSmallestBucket];
+  grid::Line lines[kGridRun / kGridSmallestBucket];
+  for (std::size_t begin = 0; begin < n; begin += run) {
+    const std::size_t end = std::min(n, begin + run), count = bucket_count(bucket, end - begin);
+    const auto end_of = [&](std::size_t b) { return std::min(end, begin + (b + 1) * bucket); };
+    for (std::size_t b = 0, i = begin; b < count; ++b, i += bucket)
+      squares[b] = grid_squares(source + i, end_of(b) - i);
+    for (std::size_t b = 0, i = begin; b < count; ++b, i += bucket, steps += kGridStepBytes) {
+      const std::uint16_t step = grid::stored_step(format.relative, squares[b], end_of(b) - i);
+      reference::store_at(steps, 0, step);
+      lines[b] = grid::line_of(grid::read_step(step));
+    }
+    for (std::size_t b = 0, i = begin; b < count; ++b, i += bucket) {
+      encode_bucket(lines[b], source, i, end_of(b), random, blocks);
     }
   }
 }
@@ -60,8 +71,6 @@ std::size_t grid_encode(const GridFormat& format, const float* source, std::size
 }
 
 // ---- Decoding.
-
-inline constexpr std::size_t kGridRun = 4096;  // elements after which sums are checked for NaN, in whole blocks
 
 template <class Finish>
 HWY_NOINLINE bool decode_segments(const GridFormat& format, const std::uint8_t* source, std::size_t bytes,

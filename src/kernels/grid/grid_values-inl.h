@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/grid/grid_lanes-inl.h"
+#include "kernels/grid/grid_eights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

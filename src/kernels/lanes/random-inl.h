@@ -50,6 +50,7 @@ class RandomRun {
     const auto offset = hn::Set(bytes, offset_);
     const auto step = hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d)));
     auto lower = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(counter)));
+    HWY_UNROLL(4)
     for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
       auto x = hn::Xor(lower, first_key);
       x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), first_factor);

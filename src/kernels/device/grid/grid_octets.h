@@ -73,18 +73,14 @@ QCCL_HD inline Octet<float> values_of(float step, const Octet<std::uint32_t>& z)
 }
 
 // From 9 bits on a byte of each, then their other bits.
-QCCL_HD inline Octet<std::uint32_t> load_zigzags(const std::byte* from, int width) {
-  const int lower = lesser(width, 8);
-  Octet<std::uint32_t> z = unpacked(load_code_bytes(from, lower), lower);
-  if (width == lower) return z;
-  const auto upper = unpacked(load_code_bytes(from + lower, width - lower), width - lower);
+QCCL_HD_COLD inline Octet<std::uint32_t> load_wide_zigzags(const std::byte* from, int width) {
+  Octet<std::uint32_t> z = unpacked(load_code_bytes(from, 8), 8);
+  const auto upper = unpacked(load_code_bytes(from + 8, width - 8), width - 8);
   QCCL_UNROLL
   for (int i = 0; i < kOctet; ++i) z.of[i] |= upper.of[i] << 8;
   return z;
 }
-
-QCCL_HD inline void store_zigzags(std::byte* to, int width, const Octet<std::uint32_t>& z) {
-  if (width <= 8) return store_code_bytes(to, width, packed(z, width));
+QCCL_HD_COLD inline void store_wide_zigzags(std::byte* to, int width, Octet<std::uint32_t> z) {
   Octet<std::uint32_t> lower, upper;
   QCCL_UNROLL
   for (int i = 0; i < kOctet; ++i) {
@@ -93,6 +89,14 @@ QCCL_HD inline void store_zigzags(std::byte* to, int width, const Octet<std::uin
   }
   store_code_bytes(to, 8, packed(lower, 8));
   store_code_bytes(to + 8, width - 8, packed(upper, width - 8));
+}
+
+QCCL_HD inline Octet<std::uint32_t> load_zigzags(const std::byte* from, int width) {
+  return width <= 8 ? unpacked(load_code_bytes(from, width), width) : load_wide_zigzags(from, width);
+}
+QCCL_HD inline void store_zigzags(std::byte* to, int width, const Octet<std::uint32_t>& z) {
+  if (width <= 8) return store_code_bytes(to, width, packed(z, width));
+  store_wide_zigzags(to, width, z);
 }
 
 // ---- payloads

@@ -22,25 +22,17 @@ class GridFormsProgram {
     GridTiles<Group> tiles(job_, memory, group);
     const Tile piece = tiles.piece(index);
     tiles.begin(piece.begin);
+    const bool is_relative = tiles.format().is_relative();
     each_tile(piece, tiles.bucket(), [&](Tile bucket) {
-      const grid::Line line = line_of(tiles, bucket);
-      each_tile(bucket, kTileElements, [&](Tile tile) {
-        tiles.sum(tile);
+      tiles.each_sum(bucket, is_relative ? Lines::measured : Lines::given, [&](Tile tile, const grid::Line& line) {
         tiles.quantize(tile, line);
         tiles.write_forms(tile);
       });
+      if (is_relative) tiles.write_step(bucket);
     });
   }
 
  private:
-  template <class Tiles>
-  QCCL_HD static grid::Line line_of(Tiles& tiles, Tile bucket) {
-    if (!tiles.format().is_relative()) return grid::line_of(tiles.format().step);
-    const std::uint16_t step = tiles.measure(bucket);
-    tiles.write_step(bucket.begin / tiles.bucket(), step);
-    return grid::line_of(grid::read_step(step));
-  }
-
   const SliceJob& job_;
 };
 
@@ -58,10 +50,9 @@ class GridProgram {
     const Tile piece = tiles.piece(index);
     tiles.begin(piece.begin);
     if (job_.payload_count > 0) tiles.begin_payloads(piece.begin);
+    const Lines lines = lines_of(tiles.format());
     each_tile(piece, is_quantized_ ? tiles.bucket() : kGridPieceElements, [&](Tile bucket) {
-      const grid::Line line = line_of(tiles, bucket);
-      each_tile(bucket, kTileElements, [&](Tile tile) {
-        tiles.sum(tile);
+      tiles.each_sum(bucket, lines, [&](Tile tile, const grid::Line& line) {
         if (is_quantized_) tiles.quantize(tile, line);
         if (job_.payload_count > 0) tiles.write_blocks(tile, line);
         group.each([&](int lane, GridLane& own) { write(tiles, tile.runs(lane), own, line); });
@@ -70,12 +61,9 @@ class GridProgram {
   }
 
  private:
-  template <class Tiles>
-  QCCL_HD grid::Line line_of(Tiles& tiles, Tile bucket) const {
-    if (!is_quantized_ || !tiles.format().is_relative()) return grid::line_of(tiles.format().step);
-    const bool is_stored = job_.payload_count > 0;
-    const std::uint16_t step = is_stored ? tiles.read_step(bucket.begin / tiles.bucket()) : tiles.measure(bucket);
-    return grid::line_of(grid::read_step(step));
+  QCCL_HD Lines lines_of(const GridFormat& format) const {
+    if (!is_quantized_ || !format.is_relative()) return Lines::given;
+    return job_.payload_count > 0 ? Lines::stored : Lines::measured;
   }
 
   template <class Tiles>

@@ -4,40 +4,14 @@
 
 #include "kernels/device/bucket_program.h"
 #include "kernels/device/grid/grid_octets.h"
+#include "kernels/device/grid/grid_squares.h"
 #include "kernels/device/random_bytes.h"
 #include "kernels/device/slice_values.h"
 
 namespace qccl::kernels::device {
 
-struct GridLane {
-  struct Largest {
-    std::uint32_t of[kHeld];  // zigzag integer of each octet's block, kOutOfRange above all
-  };
-  struct Scan {
-    std::uint32_t before;  // bytes of the blocks before the lane's
-    std::uint32_t total;
-  };
-
-  Octets<float> held;  // the sum of the tile's parts
-  Octets<std::uint32_t> zigzags;
-  Largest largest;
-  Scan scan;
-  float squares;
-  double wide_squares;
-  bool again;  // the sum of squares is to be made in double
-};
-
-inline constexpr std::uint32_t kOutOfRange = 0x10000;
-inline constexpr int kOwnPayload = kMostSources;  // the index behind the sources
-
-struct GridMemory {
-  alignas(16) std::byte bytes[kTileElements * sizeof(float) + 16];  // values, or a tile's blocks
-  std::uint32_t next[kMostSources + 1];                             // where each payload's next block begins
-  std::uint32_t marked[kMostSources + 1];
-  std::uint32_t offsets[kGroupLanes];  // of a tile's blocks
-  std::uint16_t step;
-  std::uint8_t forms[kGroupLanes];
-};
+// Where a bucket's line comes from.
+enum class Lines { given, stored, measured };
 
 // The sums and integers of tiles, one after another.
 template <class Group>
@@ -67,34 +41,28 @@ class GridTiles {
   // The same of the job's payloads, whose forms have been written.
   QCCL_HD void begin_payloads(std::uint32_t element) { find_blocks(job_.payloads[0], element, kOwnPayload); }
 
-  // Leaves the finished sum in the lanes, with missing elements 0.
-  QCCL_HD void sum(Tile tile) {
+  // Calls use(tile, line) for each tile of a bucket, which begins with the next tile, with the finished sum in the
+  // lanes. A line to be measured takes a pass or two before. All passes share one sum(), a kernel's largest part.
+  template <class Use>
+  QCCL_HD void each_sum(Tile bucket, Lines lines, Use use) {
+    grid::Line line = grid::line_of(lines == Lines::stored ? stored_step(bucket) : format_.step);
+    Pass pass = lines == Lines::measured ? Pass::squares : Pass::values;
+    GridSquares squares(memory_, group_);
     QCCL_ROLL
-    for (int i = 0; i < job_.source_count; ++i) {
-      if (job_.sources[i].kind == SourceKind::payload) {
-        read_forms(payload_of(i), tile);
-        place_blocks(tile, i);
-      }
-      group_.each([&](int lane, GridLane& own) { add(i, tile, lane, own); });
+    while (true) {
+      if (pass != Pass::values) squares.begin();
+      each_tile(bucket, kTileElements, [&](Tile tile) {
+        sum(tile);
+        if (pass == Pass::values) {
+          use(tile, line);
+        } else {
+          squares.add(pass == Pass::wide_squares);
+        }
+      });
+      if (pass == Pass::values) return;
+      pass = squares.end(format_.relative, bucket.end - bucket.begin, pass);
+      if (pass == Pass::values) line = grid::line_of(grid::read_step(memory_.step));
     }
-    group_.each([&](int lane, GridLane& own) {
-      finish_sum(job_, own.held);
-      canonize(job_, own.held);
-      clear_missing(tile.runs(lane), own.held);
-    });
-  }
-
-  // The stored step of a bucket, which begins with the next tile. Its tiles are yet to be taken.
-  QCCL_HD std::uint16_t measure(Tile bucket) {
-    add_squares(bucket, false);
-    group_.each([](int, GridLane& own) { own.again = !grid::is_good_sum(own.squares); });
-    const bool again = group_.any(&GridLane::again);
-    if (again) add_squares(bucket, true);
-    group_.each([&](int lane, GridLane& own) {
-      const double squares = again ? own.wide_squares : double{own.squares};
-      if (lane == 0) memory_.step = grid::stored_step(format_.relative, squares, bucket.end - bucket.begin);
-    });
-    return memory_.step;
   }
 
   // Of the sum, with the forms of its blocks.
@@ -123,13 +91,12 @@ class GridTiles {
     });
   }
 
-  QCCL_HD void write_step(std::uint32_t bucket, std::uint16_t step) {
+  // The measured one.
+  QCCL_HD void write_step(Tile bucket) {
+    const std::uint32_t index = bucket.begin / format_.bucket_size;
     group_.each([&](int lane, GridLane&) {
-      if (lane < job_.payload_count) store_header(job_.payloads[lane], bucket, step);
+      if (lane < job_.payload_count) store_header(job_.payloads[lane], index, memory_.step);
     });
-  }
-  QCCL_HD std::uint16_t read_step(std::uint32_t bucket) const {
-    return load_header<std::uint16_t>(job_.payloads[0], bucket);
   }
 
   QCCL_HD void write_forms(Tile tile) {
@@ -175,6 +142,26 @@ class GridTiles {
  private:
   QCCL_HD const std::byte* payload_of(int source) const {
     return static_cast<const std::byte*>(job_.sources[source].data);
+  }
+  QCCL_HD float stored_step(Tile bucket) const {
+    return grid::read_step(load_header<std::uint16_t>(job_.payloads[0], bucket.begin / format_.bucket_size));
+  }
+
+  // Leaves the finished sum in the lanes, with missing elements 0.
+  QCCL_HD void sum(Tile tile) {
+    QCCL_ROLL
+    for (int i = 0; i < job_.source_count; ++i) {
+      if (job_.sources[i].kind == SourceKind::payload) {
+        read_forms(payload_of(i), tile);
+        place_blocks(tile, i);
+      }
+      group_.each([&](int lane, GridLane& own) { add(i, tile, lane, own); });
+    }
+    group_.each([&](int lane, GridLane& own) {
+      finish_sum(job_, own.held);
+      canonize(job_, own.held);
+      clear_missing(tile.runs(lane), own.held);
+    });
   }
 
   // Adds up the bytes of the blocks before an element, the first of a piece.
@@ -274,42 +261,6 @@ class GridTiles {
         if (i >= count) values.of[k].of[i] = 0;
       }
     }
-  }
-
-  // Of the bucket's elements in float32 or double, each column of a tile in a lane, as grid::squares_in().
-  QCCL_HD void add_squares(Tile bucket, bool wide) {
-    group_.each([&](int lane, GridLane& own) {
-      own.squares = 0;
-      own.wide_squares = 0;
-      if (lane <= kMostSources) memory_.marked[lane] = memory_.next[lane];
-    });
-    each_tile(bucket, kTileElements, [&](Tile tile) {
-      sum(tile);
-      group_.each([&](int lane, GridLane& own) {
-        QCCL_UNROLL
-        for (int k = 0; k < kHeld; ++k) {
-          const auto first = static_cast<std::uint32_t>((k * kGroupLanes + lane) * kOctet);
-          store_octet(memory_.bytes, {first, kOctet}, own.held.of[k]);
-        }
-      });
-      group_.each([&](int lane, GridLane& own) {
-        QCCL_ROLL
-        for (int row = 0; row < kGroupLanes && tile.block_elements(row) > 0; ++row) {
-          const auto at = static_cast<std::size_t>(row * kGroupLanes + lane) * sizeof(float);
-          const auto value = load_aligned<float>(memory_.bytes + at);
-          if (wide) {
-            own.wide_squares += double{value} * double{value};
-          } else {
-            own.squares += value * value;
-          }
-        }
-      });
-    });
-    join(group_, &GridLane::squares, kGroupLanes, [](float& a, float b) { a += b; });
-    join(group_, &GridLane::wide_squares, kGroupLanes, [](double& a, double b) { a += b; });
-    group_.each([&](int lane, GridLane&) {
-      if (lane <= kMostSources) memory_.next[lane] = memory_.marked[lane];
-    });
   }
 
   QCCL_HD std::uint32_t largest_of(const grid::Line& line, const Octet<float>& x, const Octet<std::uint32_t>& z) const {

@@ -13,7 +13,7 @@ from ._api import all_reduce as _all_reduce
 _BLOCK, _MOST_BLOCKS = 4096, 4  # elements; of a parameter: what is measured
 _OCTAVES = range(-9, 6)  # candidate bounds: powers of 2 times the root mean square of all gradients
 _PARTS = 8  # between two candidates, whose cost is interpolated
-_FIRST_INTERVAL, _LONGEST_INTERVAL = 10, 320  # steps; doubled after each measurement
+_FIRST_INTERVAL, _LONGEST_INTERVAL = 10, 40  # steps; doubled after each measurement
 
 
 @dataclass
@@ -78,9 +78,9 @@ def _interpolated(values: torch.Tensor) -> torch.Tensor:
 class Budgets:
     """The bounds of parameters whose policy is a budget. All ranks have the same: rank 0 of the group decides.
 
-    Steps are measured ever more rarely: on a sample of each gradient, what encoding it and the ranks' average costs
-    with each of some candidates. Error feedback adds a residual, which is spread evenly over a step: so is what the
-    measurement adds, because the residual of the moment is that of another step.
+    Steps are measured every 40 training steps, at first more often: on a sample of each gradient, what encoding it and
+    the ranks' average costs with each of some candidates. Error feedback adds a residual, which is spread evenly over a
+    step: so is what the measurement adds, because the residual of the moment is that of another step.
 
     optimizer: weighs a parameter's error by the reciprocal of its mean second moment, if it has one (Adam's has).
     """

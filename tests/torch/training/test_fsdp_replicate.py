@@ -1,5 +1,6 @@
 """qccl.fsdp.State between hosts: each shard is averaged over the hosts, as by torch's HSDP, with a residual for it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -92,7 +93,8 @@ def check_against_hsdp(hosts, ways, divisor=None, **how):
             own.zero_grad()
             native.zero_grad()
 
-    run_ranks(body, hosts * SHARDS, backend="gloo")
+    limits = {"timeout": timedelta(seconds=90), "deadline_seconds": 180.0}  # on a busy machine
+    run_ranks(body, hosts * SHARDS, backend="gloo", **limits)
 
 
 def test_averages_are_those_of_torchs_hsdp_however_gradients_are_accumulated():

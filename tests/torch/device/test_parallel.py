@@ -76,6 +76,27 @@ def test_fsdp2_trains_as_on_the_cpu(compression: str | None) -> None:
     on_device(body, 3, longest_delay=2000)
 
 
+def test_shards_are_averaged_between_hosts_as_on_the_cpu() -> None:
+    """Two hosts of two ranks; the first layer's shard is 64 KiB large."""
+
+    def body(rank: int) -> None:
+        ends = []
+        for device in DEVICES:
+            mesh = init_device_mesh(torch.device(device).type, (2, 2), mesh_dim_names=("replicate", "shard"))
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.Linear(40, 840), nn.Tanh(), nn.Linear(840, 8)).to(device)
+            for layer in (model[0], model[2]):
+                fully_shard(layer, mesh=mesh["shard"])
+            fully_shard(model, mesh=mesh["shard"])
+            state = qccl.fsdp.State(model, "int:bits=4,rounding=stochastic", replicate=mesh["replicate"])
+            train(model, device, rank)
+            assert state.state_dict()["modules"]["0"]["calls"] == 3, "nothing was compressed"
+            ends.append([parameter.full_tensor().detach() for parameter in model.parameters()])
+        same(ends)
+
+    on_device(body, 4, longest_delay=2000)
+
+
 # ---- DTensor
 
 

@@ -45,6 +45,20 @@ def test_a_job_goes_on_with_three_ranks_and_with_four_again(tmp_path):
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_hosts_of_several_ranks_train_and_go_on_from_their_checkpoint(tmp_path):
+    def losses_of(steps, *flags):
+        output = output_of("gpu_hosts.py", 4, "--ranks-a-host", "2", "--steps", str(steps), *flags)
+        return dict(re.findall(r"step (\d+): loss (\d+\.\d+)", output)), output
+
+    whole, output = losses_of(22)
+    assert list(whole) == ["0", "10", "20", "21"] and float(whole["21"]) < float(whole["0"])
+    sent, shard = map(float, re.search(r"([\d.]+) MB sent a step.* shard of ([\d.]+) MB", output).groups())
+    assert sent < 0.25 * shard
+    flags = ["--checkpoint", str(tmp_path)]
+    first, second = losses_of(11, *flags)[0], losses_of(11, *flags)[0]
+    assert {**first, **second} == whole
+
+
 def test_a_sum_says_how_many_ranks_have_met():
     assert output_of("all_reduce.py", 3) == "3 ranks: passed\n"
 

@@ -43,10 +43,18 @@ def main() -> None:
 
     for _ in range(arguments.steps):
         step()
+
+    def sent_bytes() -> int:
+        return qccl.traffic().bytes_sent if arguments.backend == "qccl" else 0
+
+    before = sent_bytes()
     seconds = [step() for _ in range(arguments.steps)]
+    sent = sent_bytes() - before
     if dist.get_rank() == 0:
         parameters = sum(each.numel() for each in model.parameters())
-        print("ROW " + json.dumps({"parameters": parameters, "seconds": seconds}), flush=True)
+        elements = 2 * (1 - 1 / dist.get_world_size()) * parameters * arguments.steps  # of gradients and of sums
+        row = {"parameters": parameters, "seconds": seconds, "bits": 8 * sent / elements}
+        print("ROW " + json.dumps(row), flush=True)
     dist.destroy_process_group()
 
 

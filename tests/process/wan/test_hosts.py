@@ -63,10 +63,14 @@ def test_steps_of_training_are_timed_by_each_contestant(tmp_path, wan):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "training.json").read_text())
-    assert [row["contestant"] for row in rows] == ["gloo", "qccl", "qccl, 8 bits", "qccl, 4 bits"]
+    uncompressed, coded = ["gloo", "qccl"], ["qccl, 8 bits", "qccl, 4 bits"]
+    budgets = ["qccl, budget of 1.5 bits", "qccl, budget of 1 bit"]
+    assert [row["contestant"] for row in rows] == uncompressed + coded + budgets
     assert all(len(row["seconds"]) == 2 and row["parameters"] > 1e5 for row in rows)
     least = [float(row.split("|")[3]) for row in done.stdout.splitlines() if row.startswith(("| gloo", "| qccl"))]
-    assert least[0] == least[1] > least[2] > least[3] > 3
+    assert least[0] == least[1] > least[2] > least[3] > least[4] > least[5] > 1
+    bits = [row["bits"] for row in rows]
+    assert bits[0] == 0 and 32 <= bits[1] < 33 and 8 < bits[2] < 10 and 4 < bits[3] < 6 and 0 < bits[5] < bits[3]
 
 
 def test_two_jobs_and_other_flows_share_lines(tmp_path, wan):

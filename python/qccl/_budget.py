@@ -10,7 +10,7 @@ import torch.distributed as dist
 from . import _C
 from ._api import all_reduce as _all_reduce
 
-_BLOCK, _MOST_BLOCKS = 4096, 4  # elements; of a parameter: what is measured
+_BLOCK, _MOST_BLOCKS = 256, 64  # elements; of a parameter: what is measured
 _OCTAVES = range(-9, 6)  # candidate bounds: powers of 2 times the root mean square of all gradients
 _PARTS = 8  # between two candidates, whose cost is interpolated
 _FIRST_INTERVAL, _LONGEST_INTERVAL = 10, 40  # steps; doubled after each measurement

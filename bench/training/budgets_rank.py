@@ -1,4 +1,4 @@
-"""One rank of bench/training/budgets: trains the model of model.py once for each run.
+"""One rank of bench/training/budgets: trains the model of language_model.py once for each run.
 
 Rank 0 prints one JSON object for each run: its name, the validation losses, and the bits an element that it sent.
 """
@@ -15,8 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 import qccl
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "demo")]
+from language_model import CONTEXT, LanguageModel  # noqa: E402
+
 import text  # noqa: E402
-from model import CONTEXT, LanguageModel  # noqa: E402
+from train import Batches, validate  # noqa: E402
 
 SEQUENCES, HELD_OUT_SEQUENCES = 8, 256  # of all ranks together
 WARM_UP_STEPS, VALIDATIONS, LARGEST_NORM = 20, 4, 1.0
@@ -48,7 +50,8 @@ def train(run: str, arguments: argparse.Namespace, training: torch.Tensor, valid
     state = qccl.ddp.State(model, policy, optimizer=optimizer if weighted else None)
     model.register_comm_hook(state, qccl.ddp.compress_hook)
     generator = torch.Generator().manual_seed(1000 * arguments.seed + dist.get_rank())
-    held_out = batch(validation, HELD_OUT_SEQUENCES, generator)
+    held_out = Batches(validation, HELD_OUT_SEQUENCES // dist.get_world_size(), CONTEXT, generator).next()
+    source = Batches(training, SEQUENCES // dist.get_world_size(), CONTEXT, generator)
     losses, sent = [], 0
     for step in range(arguments.steps + 1):
         if step % max(1, arguments.steps // VALIDATIONS) == 0 or step == arguments.steps:
@@ -57,13 +60,13 @@ def train(run: str, arguments: argparse.Namespace, training: torch.Tensor, valid
             break
         before = qccl.traffic().bytes_sent
         optimizer.zero_grad()
-        model(*batch(training, SEQUENCES, generator)).backward()
+        model(*source.next()).backward()
         if step >= WARM_UP_STEPS:
             sent += qccl.traffic().bytes_sent - before
         torch.nn.utils.clip_grad_norm_(model.parameters(), LARGEST_NORM)
         optimizer.step()
         schedule.step()
-    # Of two ranks one sends half of its gradients and half of the sums.
+    # In an all_reduce a rank sends its part of the gradients to each owner, and its own sums to each rank.
     elements = sum(each.numel() for each in model.parameters()) * (arguments.steps - WARM_UP_STEPS)
     parts = 2 * (dist.get_world_size() - 1) / dist.get_world_size()
     bits = 8 * sent / elements / parts
@@ -81,22 +84,6 @@ def make_optimizer(arguments: argparse.Namespace, model: torch.nn.Module) -> tup
         optimizer, lambda step: min((step + 1) / WARM_UP_STEPS, (steps - step) / steps)
     )
     return optimizer, schedule
-
-
-def batch(tokens: torch.Tensor, sequences: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's sequences, from random places."""
-    own = sequences // dist.get_world_size()
-    starts = torch.randint(len(tokens) - CONTEXT - 1, (own,), generator=generator)
-    rows = torch.stack([tokens[start : start + CONTEXT + 1] for start in starts]).long()
-    return rows[:, :-1], rows[:, 1:]
-
-
-@torch.no_grad()
-def validate(model: LanguageModel, held_out: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """The mean over all ranks' sequences."""
-    loss = model(*held_out)
-    dist.all_reduce(loss, dist.ReduceOp.AVG)
-    return loss.item()
 
 
 if __name__ == "__main__":

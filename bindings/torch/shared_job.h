@@ -60,7 +60,7 @@ class SharedJob {
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
   const std::shared_ptr<OperationTrace>& trace() const { return trace_; }
   const OperationLog& log() const { return log_; }
-  // Of messages in groups whose settings have none.
+  // Compresses the messages of groups whose own settings name no codec.
   const std::optional<Compression>& message_compression() const { return message_compression_; }
   // They end with their groups; close_group() does not wait for them.
   OpenWindows& windows() { return windows_; }

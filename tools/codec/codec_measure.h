@@ -36,9 +36,9 @@ struct Distortion {
 // Encodes the values in slices, as a collective would. `codec` null: no compression.
 Distortion measure_distortion(const Codec* codec, std::span<const float> values);
 
-// Of a sum over hops + 1 ranks whose partial sums are encoded at each hop, as a ring does. Each rank has the values
-// with random signs of its own, so that the ranks are independent and alike. The bits are those of a hop in the mean;
-// bounds are not checked. hops > 0.
+// Measures a sum over hops + 1 ranks that encodes the partial sums at each hop, as a ring does. Each rank has the
+// values with random signs of its own, so that the ranks are independent and alike. The bits are those of a hop in the
+// mean; bounds are not checked. hops > 0.
 Distortion measure_sum_distortion(const Codec* codec, std::span<const float> values, int hops);
 
 struct Rate {

@@ -23,7 +23,7 @@ HWY_INLINE void encode_bucket(const grid::Line& line, const float* source, std::
 
 inline constexpr std::size_t kGridRun = 4096;  // elements that stay in L1, in whole blocks
 
-// Of a run of buckets all squares come first, then all steps, so that the divisions and roots of several overlap.
+// Computes the squares of several buckets, then all their steps, so that divisions and square roots overlap.
 template <class Random>
 HWY_INLINE void encode_buckets(const GridFormat& format, const float* source, std::size_t n, std::uint8_t* steps,
                                Random& random, GridBlocks& blocks) {

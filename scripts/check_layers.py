@@ -88,6 +88,7 @@ MAY_INCLUDE = {
                 "transport/", "transport/shm/", "transport/tcp/", "secure/", "wire/", "os/", "base/"],
     "src/group": ["job/", "device_engine/devices.h", "choice/", "engine/**", "kernels/onebit/onebit.h", "plan/**",
                   "codec/", "observe/", "wire/", "base/"],
+    "src/group/inside": ["group/", "job/", "choice/", "engine/**", "base/"],
     "src/group/growth": ["group/", "job/", "engine/**", "bootstrap/**", "secure/", "os/", "base/"],
     "src/api": ["group/", "group/growth/", "job/", "choice/", "engine/**", "bootstrap/**", "device_engine/devices.h",
                 "device_engine/device_findings.h", "kernels/", "plan/**", "codec/", "transport/shm/layout.h",

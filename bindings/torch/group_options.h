@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
@@ -18,6 +19,7 @@ struct GroupSettings {
   bool error_feedback = false;                          // for all compressed reductions
   std::optional<Compression> all_gather_compression{};  // for floating point tensors, as the next
   std::optional<Compression> message_compression{};
+  std::string inside{};  // the backend inside the hosts, as qccl.Options names it; "": QCCL alone
 };
 
 struct GroupOptions final : c10d::Backend::Options {

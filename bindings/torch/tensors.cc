@@ -123,6 +123,8 @@ at::Tensor local_reduction(const std::vector<at::Tensor>& tensors, const c10d::R
   return result;
 }
 
+at::ScalarType torch_type(DataType type) { return std::ranges::find(kTypes, type, &NamedType::library)->torch; }
+
 Elements elements_of(const at::Tensor& tensor) {
   if (const auto type = library_type(tensor.scalar_type())) return {*type};
   return {DataType::uint8, static_cast<std::size_t>(tensor.element_size())};

@@ -49,6 +49,8 @@ Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const 
 // One rank's contribution to a reduction over several tensors per rank: the tensors' sum, product, ...
 // NotImplementedError for averages: gloo divides only one of the tensors.
 at::Tensor local_reduction(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op, const char* operation);
+// Torch's name for a type of the library's.
+at::ScalarType torch_type(DataType type);
 // The elements for calls that only move them: any type, as bytes if the library has no name for it.
 Elements elements_of(const at::Tensor& tensor);
 

@@ -21,6 +21,7 @@
 #include "qccl/error.h"
 #include "qccl/failures.h"
 #include "qccl/growth.h"
+#include "qccl/inside.h"
 #include "qccl/log.h"
 #include "qccl/named_calls.h"
 #include "qccl/store.h"
@@ -43,6 +44,7 @@ struct InitOptions {
   std::optional<Compression> compression{};     // QCCL_COMPRESSION, else none
   std::string key{};                            // of the job, 16 bytes or more (docs/security.md); QCCL_KEY, else none
   std::optional<LogOptions> log{};              // QCCL_LOG_FILE also turns it on, and names the file
+  InsideFactory inside{};                       // use_inside() of the group of all ranks; unset: QCCL alone
   // Growing (growth.h). `open`: newcomers may come to this rank's door, at `door_port` of all interfaces (0: any port).
   std::optional<bool> open{};                // QCCL_OPEN, else not
   std::optional<std::uint16_t> door_port{};  // QCCL_DOOR_PORT, else any
@@ -175,6 +177,18 @@ class Communicator : public NamedCalls<Communicator> {
   // Where newcomers find this rank, for QCCL_JOIN: "10.0.0.1:40000", or several addresses with commas; "" if it is not
   // open.
   std::string door() const;
+
+  // From now on another library adds and copies inside the hosts (inside.h), and QCCL carries the rest between hosts,
+  // where all ranks of a host send at once and compression applies. For all_reduce, broadcast, reduce_scatter,
+  // all_gather and all_to_all of host memory from 64 KiB on, as they come with neither counts by rank, nor an
+  // algorithm, keep_input or a premul_sum; the last three where all hosts have as many ranks, which follow each other.
+  // Other calls go QCCL's own way, and so do all where each host has one rank. Sums are added inside the hosts in the
+  // call's type, without error feedback: a rank's residual is that of its share of the host's sum, and reduce_scatter's
+  // lies at the elements from place x hosts x count on. Works count their calls from 1. If the other library fails, so
+  // does this group; if this group fails, the other library is told to abort. Groups made of this one have none.
+  // Collective over the group, once, before its first call. Throws what the factory throws, Error(misuse) for a second
+  // time, and as subgroup() does.
+  void use_inside(const InsideFactory& make_inside);
 
   // Zeroed memory that all ranks of this group on one host map. An all_reduce in place on it, or on
   // the same part of it on every rank, reduces it where it lies, several times as fast if all ranks run on one host; in

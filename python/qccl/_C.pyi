@@ -14,11 +14,13 @@ class Options(Backend.Options):
         error_feedback: bool = False,
         all_gather_compression: str | None = None,
         message_compression: str | None = None,
+        inside: str | None = None,
     ) -> None: ...
     compression: str | None
     error_feedback: bool
     all_gather_compression: str | None
     message_compression: str | None
+    inside: str | None
     timeout: timedelta | None
 
 class GroupSpec:

@@ -262,6 +262,10 @@ std::string Communicator::door() const {
   });
 }
 
+void Communicator::use_inside(const InsideFactory& make_inside) {
+  memory_checked([&] { internal::use_inside(*state_, make_inside); });
+}
+
 std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
   return memory_checked([&] { return state_->allocate_mapped(bytes); });
 }
@@ -347,6 +351,7 @@ Communicator init(const InitOptions& options) {
     }
     const auto context = state->context();
     Communicator comm(std::move(state));
+    if (options.inside) comm.use_inside(options.inside);
     log(LogLevel::info, fmt::format("rank {} of {} is ready after {:.3f} s", context->rank(), context->world(),
                                     std::chrono::duration<double>(context->clock().now() - start).count()));
     return comm;

@@ -223,6 +223,7 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   }
   resolved.type = call.type;
   if (is_reduction(call.collective)) resolved.op = call.options.op;
+  if (resolved.op == ReduceOp::avg) resolved.averaged = defaults.averaged;
   if (is_rooted(call.collective)) resolved.root = call.options.root;
   resolved.compression = current_compression(*compression, call, defaults);
   resolved.slice_bytes = defaults.slice_bytes;

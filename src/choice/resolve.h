@@ -37,6 +37,7 @@ struct GroupDefaults {
   Compression compression;              // the group's or the environment's
   std::uint64_t min_bytes = 64 * 1024;  // smaller tensors are sent uncompressed
   Algorithm algorithm = Algorithm::automatic;
+  int averaged = 0;  // ResolvedCall::averaged
   bool has_board = false;
   std::size_t slice_bytes = kDefaultSliceBytes;  // the job's
   std::uint64_t window_bytes = 0;                // of distant ranks; 0: they are near

@@ -73,6 +73,11 @@ class Engine {
     return starter_.exchange_or_post(std::move(arguments), work);
   }
 
+  // Ends a Work that no operation of the engine has.
+  void end_work(std::shared_ptr<internal::WorkState> work, internal::SharedFailure failure) {
+    ended_.push(std::move(work), std::move(failure));
+  }
+
   // Moves what can be moved; true if anything did.
   bool progress();
   // The only operation in flight goes through the board.

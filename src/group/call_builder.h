@@ -63,6 +63,8 @@ class CallBuilder {
   // The trial of the call's class; null if its compression is not automatic after all.
   ClassTrial* trial_of(const CollectiveCall& call);
 
+  // What averages are divided by, in place of the number of ranks.
+  void average_over(int ranks) { defaults_.averaged = ranks; }
   // Calls from now on have the window, which is returned, the algorithms and the owners' shares for these lines.
   std::uint64_t use_lines(const AgreedLines& lines);
 

@@ -99,6 +99,12 @@ engine::ArgumentsList CommunicatorState::build_all(std::span<const Call> calls) 
 template <class Call>
 int CommunicatorState::run(const Call& call) {
   if constexpr (std::is_same_v<Call, CollectiveCall>) {
+    if (const auto detour = detour_of(call)) [[unlikely]] {
+      const auto work = detour->post(call);
+      context()->driver().wait(*work, kForever);
+      if (work->failure()) throw Error(*work->failure());
+      return kAnySource;
+    }
     if (measured_.counts(call)) [[unlikely]] {
       std::optional<TimedCall> timed = measured_.begin(call, *context());
       BuiltCall built = build(call);
@@ -116,6 +122,8 @@ template <class Call>
 std::shared_ptr<WorkState> CommunicatorState::post(const Call& call) {
   std::optional<TimedCall> timed;
   if constexpr (std::is_same_v<Call, CollectiveCall>) {
+    if (const auto detour = detour_of(call)) [[unlikely]]
+      return detour->post(call);
     if (measured_.counts(call)) timed = measured_.begin(call, *context());
   }
   BuiltCall built = build(call);
@@ -147,6 +155,22 @@ template int CommunicatorState::run_all(std::span<const CollectiveCall>);
 template int CommunicatorState::run_all(std::span<const MessageCall>);
 template std::shared_ptr<WorkState> CommunicatorState::post(const CollectiveCall&);
 template std::shared_ptr<WorkState> CommunicatorState::post(const MessageCall&);
+
+void CommunicatorState::take_detour(std::shared_ptr<Detour> detour) {
+  const std::lock_guard lock(mutex_);
+  usable_context();
+  if (has_detour_.exchange(true)) throw Error(group_.failure(ErrorKind::misuse, "use_inside() twice"));
+  detour_ = std::move(detour);
+}
+
+std::shared_ptr<Detour> CommunicatorState::detour_of(const CollectiveCall& call) {
+  if (!has_detour_.load(std::memory_order_relaxed)) return nullptr;
+  std::unique_lock lock(mutex_);
+  auto detour = detour_;
+  lock.unlock();
+  if (detour == nullptr || !detour->suits(call)) return nullptr;
+  return context()->call_batch().work() == nullptr ? detour : nullptr;
+}
 
 void CommunicatorState::group_start() {
   const auto context = this->context();
@@ -180,6 +204,10 @@ void CommunicatorState::abort(const std::string& reason) {
 // Takes no memory.
 void CommunicatorState::close() {
   std::unique_lock lock(mutex_);
+  auto detour = std::move(detour_);
+  lock.unlock();
+  detour.reset();
+  lock.lock();
   const auto context = std::exchange(context_, nullptr);
   if (context == nullptr || !context->usable().ok()) return;
   closing_ = context;

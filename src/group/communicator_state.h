@@ -1,6 +1,7 @@
 // What a Communicator handle points to: one group of a context, put together of its parts.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,10 +13,12 @@
 #include "group/call_builder.h"
 #include "group/call_poster.h"
 #include "group/child_ids.h"
+#include "group/detour.h"
 #include "group/measured_calls.h"
 #include "job/context.h"
 #include "job/group_agreement.h"
 #include "kernels/onebit/onebit.h"
+#include "qccl/inside.h"
 
 namespace qccl::internal {
 
@@ -76,6 +79,9 @@ class CommunicatorState {
   // group. Throws Error; an exception that only this rank has aborts the group.
   std::shared_ptr<void> allocate_mapped(std::size_t bytes);
 
+  // Calls that suit it go that way from now on; until close(), which waits for them. Throws misuse for a second one.
+  void take_detour(std::shared_ptr<Detour> detour);
+
   void abort(const std::string& reason);
   void close();
 
@@ -95,6 +101,8 @@ class CommunicatorState {
   CommunicatorState(const std::shared_ptr<comm::Context>& context, comm::GroupIdentity group,
                     const comm::GroupAgreement& agreement);
   const std::shared_ptr<comm::Context>& usable_context() const;
+  // Null for a call without one.
+  std::shared_ptr<Detour> detour_of(const CollectiveCall& call);
   template <class Call>
   BuiltCall build(const Call& call);
   template <class Call>
@@ -109,6 +117,8 @@ class CommunicatorState {
   std::weak_ptr<comm::Context> closing_;    // while close() waits
   comm::CallBuilder builder_;
   comm::MeasuredCalls measured_;
+  std::shared_ptr<Detour> detour_;
+  std::atomic<bool> has_detour_{false};  // relaxed: a hint, for groups that never have one
 };
 
 // Gives a new group the settings of another.
@@ -119,6 +129,8 @@ double estimate_recorded(CommunicatorState& state);
 Result<std::shared_ptr<CommunicatorState>> open_world(const std::shared_ptr<comm::Context>& context);
 // Joins an open job, if options or environment name its doors; otherwise returns null. Throws Error.
 std::shared_ptr<CommunicatorState> join_job(const InitOptions& options);
+// See Communicator::use_inside().
+void use_inside(CommunicatorState& state, const InsideFactory& make_inside);
 // See Communicator::grow().
 std::shared_ptr<CommunicatorState> grow_group(const std::shared_ptr<CommunicatorState>& state,
                                               const GrowOptions& options);

@@ -1,4 +1,5 @@
 #include "backend/backend.h"
+#include "backend/torch_inside.h"
 
 #include <algorithm>
 #include <numeric>
@@ -107,7 +108,9 @@ GroupState::GroupState(std::shared_ptr<SharedJob> owner, Communicator communicat
       group(std::move(communicator)),
       groups(job, group, spec),
       environment_sums(group, spec.name, !spec.settings.compression),
-      share(share_of_group(job, group, spec, std::move(hooks))) {}
+      share(share_of_group(job, group, spec, std::move(hooks))) {
+  if (!spec.settings.inside.empty()) group.use_inside(torch_inside(spec.settings.inside, spec.store));
+}
 
 void GroupState::set_stream(TorchCall& call) const {
   call.options.stream = call.stream();

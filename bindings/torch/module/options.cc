@@ -31,11 +31,13 @@ all_gather_compression: how all_gathers of floating point tensors of at least 64
 message_compression: how sends and receives of floating point tensors of at least 64 KiB are sent, for example
     activations and their gradients in torch.distributed.pipelining. None: as QCCL_MESSAGE_COMPRESSION says, else
     uncompressed. "none": uncompressed.
+inside: the backend that adds and copies inside the hosts while QCCL carries what goes between them, compressed:
+    "gloo", for tensors of the CPU. "qccl", and None: QCCL carries all (docs/gpu-hosts.md).
 timeout: of each operation; overrides the `timeout` of the function that makes the group. None, and torch's default of
     30 minutes, leave it as it is.
 
-All ranks give the same. Raises ValueError, listing the valid values, for an unknown compression, and TypeError for a
-timeout that is not a timedelta.)";
+All ranks give the same. Raises ValueError, listing the valid values, for an unknown compression or inside, and
+TypeError for a timeout that is not a timedelta.)";
 
 OptionalCompression parsed(const OptionalText& text) {
   return text ? OptionalCompression(Compression::parse(*text)) : std::nullopt;
@@ -44,6 +46,19 @@ OptionalCompression parsed(const OptionalText& text) {
 OptionalText text_of(const OptionalCompression& compression) {
   return compression ? OptionalText(compression->to_string()) : std::nullopt;
 }
+
+std::string checked_inside(const OptionalText& name) {
+  if (!name || *name == "qccl") return "";
+  if (*name == "gloo") return *name;
+  throw py::value_error("inside must be 'gloo' or 'qccl', got '" + *name + "'");
+}
+
+OptionalText inside_of(const GroupOptions& options) {
+  const std::string& name = options.settings.inside;
+  return name.empty() ? std::nullopt : OptionalText(name);
+}
+
+void set_inside(GroupOptions& options, const OptionalText& name) { options.settings.inside = checked_inside(name); }
 
 py::object timeout_of(const GroupOptions& options) { return py::cast(chosen_timeout(options)); }
 
@@ -59,9 +74,11 @@ void set_timeout(GroupOptions& options, const py::object& timeout) {
 }
 
 OptionsPointer make(const OptionalText& compression, const py::object& timeout, bool error_feedback,
-                    const OptionalText& all_gather_compression, const OptionalText& message_compression) {
-  auto options = c10::make_intrusive<GroupOptions>(
-      GroupSettings{parsed(compression), error_feedback, parsed(all_gather_compression), parsed(message_compression)});
+                    const OptionalText& all_gather_compression, const OptionalText& message_compression,
+                    const OptionalText& inside) {
+  auto options = c10::make_intrusive<GroupOptions>(GroupSettings{parsed(compression), error_feedback,
+                                                                 parsed(all_gather_compression),
+                                                                 parsed(message_compression), checked_inside(inside)});
   set_timeout(*options, timeout);
   return options;
 }
@@ -70,13 +87,14 @@ OptionsPointer make(const OptionalText& compression, const py::object& timeout, 
 py::tuple arguments_of(const GroupOptions& options) {
   const GroupSettings& settings = options.settings;
   return py::make_tuple(text_of(settings.compression), timeout_of(options), settings.error_feedback,
-                        text_of(settings.all_gather_compression), text_of(settings.message_compression));
+                        text_of(settings.all_gather_compression), text_of(settings.message_compression),
+                        inside_of(options));
 }
 
 py::object repr_of(const GroupOptions& options) {
   return py::str(
              "qccl.Options(compression={!r}, timeout={!r}, error_feedback={!r}, all_gather_compression={!r}, "
-             "message_compression={!r})")
+             "message_compression={!r}, inside={!r})")
       .attr("format")(*arguments_of(options));
 }
 
@@ -97,7 +115,7 @@ void bind_options(py::module_& module) {
   options
       .def(py::init(&make), py::arg("compression") = py::none(), py::arg("timeout") = py::none(),
            py::arg("error_feedback") = false, py::arg("all_gather_compression") = py::none(),
-           py::arg("message_compression") = py::none())
+           py::arg("message_compression") = py::none(), py::arg("inside") = py::none())
       .def_property("compression", &get<&GroupSettings::compression>, &set<&GroupSettings::compression>)
       .def_property("all_gather_compression", &get<&GroupSettings::all_gather_compression>,
                     &set<&GroupSettings::all_gather_compression>)
@@ -106,6 +124,7 @@ void bind_options(py::module_& module) {
       .def_property(
           "error_feedback", [](const GroupOptions& own) { return own.settings.error_feedback; },
           [](GroupOptions& own, bool error_feedback) { own.settings.error_feedback = error_feedback; })
+      .def_property("inside", &inside_of, &set_inside)
       .def_property("timeout", &timeout_of, &set_timeout)
       .def("__repr__", &repr_of)
       .def("__copy__", &GroupOptions::clone)

@@ -11,6 +11,7 @@ DeviceCompute::DeviceCompute(const ComputeContext& context)
       call_{.plan = context.plan,
             .layout = *DeviceLayout::of(*context.plan, context.world),
             .world = context.world,
+            .divisor = divisor_of(context.plan->call(), context.world),
             .rank = context.rank,
             .format = {}} {
   const Codec* const codec = call_.plan->codec();

@@ -119,7 +119,7 @@ void DeviceLane::send_sum(std::size_t index, std::span<const Bytes> frames) {
   add_payload(sum_, index, frames, is_result ? call_.keys.owner : call_.keys.hop);
   sum_.outputs_sent = is_result && is_encoded(sum_.format) && !step.raw;
   sum_.keeps_residual = sum_.residual != nullptr;
-  if (is_result && sum_.op == ReduceOp::avg) sum_.residual_factor = static_cast<float>(call_.world);
+  if (is_result && sum_.op == ReduceOp::avg) sum_.residual_factor = static_cast<float>(call_.divisor);
   tickets_.add(sum_);
 }
 
@@ -184,7 +184,7 @@ void DeviceLane::local(std::size_t index) {
 // A result that the lane sends ends together with its payload: see send_sum().
 void DeviceLane::finish(std::size_t index) {
   sum_.finishes = true;
-  sum_.divisor = sum_.op == ReduceOp::avg ? call_.world : 0;
+  sum_.divisor = sum_.op == ReduceOp::avg ? call_.divisor : 0;
   if (!plan_.scratch) sum_.output = memory_.output(slice());
   if (index + 1 == plan_.steps.size()) tickets_.add(sum_);
 }

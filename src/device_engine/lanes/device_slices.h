@@ -18,6 +18,7 @@ struct DeviceCall {
   const ExecutablePlan* plan;
   DeviceLayout layout;
   int world;
+  int divisor;  // of avg
   GroupRank rank;
   kernels::device::PayloadFormat format;  // of the plan's codec
 

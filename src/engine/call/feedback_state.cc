@@ -19,12 +19,13 @@ Status FeedbackState::bring_home() {
 }
 
 void FeedbackState::save(std::uint64_t first, std::size_t count) {
-  std::copy_n(element(residual_, first), count, element(other_, first));
+  std::copy_n(element(residual_, claimed_.first + first), count, element(other_, claimed_.first + first));
   saved_ += count;
 }
 
 void FeedbackState::take_back(std::uint64_t first, std::size_t count) {
-  std::swap_ranges(element(residual_, first), element(residual_, first) + count, element(other_, first));
+  float* const own = element(residual_, claimed_.first + first);
+  std::swap_ranges(own, own + count, element(other_, claimed_.first + first));
 }
 
 void FeedbackState::end(bool well) {
@@ -35,7 +36,7 @@ void FeedbackState::end(bool well) {
 }
 
 void FeedbackState::swap() {
-  take_back(0, size());
+  take_back(0, claimed_.count);
   std::swap(counter_, *other_counter_);
 }
 

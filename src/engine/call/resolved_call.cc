@@ -47,6 +47,7 @@ std::uint64_t ResolvedCall::fingerprint() const {
     value = digest(compression.name(), value);
     value = digest({reinterpret_cast<const char*>(&settings), sizeof(settings)}, value);
   }
+  if (averaged != 0) value = digest(static_cast<std::uint64_t>(averaged), digest("averaged", value));
   if (error_feedback) value = digest("error feedback", value);
   if (region != 0) value = digest(region_offset, digest(region, value));
   if (memory == MemoryKind::device) value = digest("device memory", value);

@@ -20,6 +20,7 @@ struct ResolvedCall {
   std::uint64_t count = 0;  // elements, as the public call counts them; 0 with `counts`
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
+  int averaged = 0;  // what avg divides by, if not by the number of the group's ranks
   int root = 0;
   Compression compression{};
   Algorithm algorithm = Algorithm::one_shot;  // never automatic
@@ -41,6 +42,9 @@ struct ResolvedCall {
   // "all_reduce(count=1024, float32, sum, sra, minmax:bits=4,bucket_size=1024)"
   std::string describe() const;
 };
+
+// What an average of the call's group is the sum divided by.
+inline int divisor_of(const ResolvedCall& call, int world) { return call.averaged > 0 ? call.averaged : world; }
 
 // Elements of the caller's input and output buffers on `rank`.
 std::uint64_t input_elements(const ResolvedCall& call, int world, int rank);

@@ -32,6 +32,7 @@ HostCompute::HostCompute(const ComputeContext& context)
              .world = context.world,
              .codec = plan_.codec(),
              .pool = context.pool,
+             .averaged = plan_.call().averaged,
              .rank = context.rank}) {
   lanes_.reserve(plan_.schedule().lanes.size());
   for (const plan::Lane& planned : plan_.schedule().lanes) {
@@ -48,7 +49,7 @@ void HostCompute::begin(const CallArguments& arguments) {
   arguments_ = &arguments;
   math_.premul_factor = arguments.premul_factor;
   math_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
-  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->residual() : nullptr;
+  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->claimed() : nullptr;
   for (Lane& lane : lanes_) lane.kept_slices = 0;
 }
 

@@ -69,12 +69,14 @@ struct MathContext {
   const Codec* codec;  // null: raw
   ScratchPool* pool;
   double premul_factor = 1;
+  int averaged = 0;  // ResolvedCall::averaged
   GroupRank rank{0};
   PhaseKeys keys{};
   float* residuals = nullptr;  // error feedback's, by element of the input; null: without. Only with a codec.
 
   std::size_t element_size() const { return element_bytes(type); }
   bool is_16_bit() const { return type == DataType::float16 || type == DataType::bfloat16; }
+  int divisor() const { return averaged > 0 ? averaged : world; }  // of avg
   // Sums are accumulated in float32 and rounded once.
   bool widens() const { return codec != nullptr || is_16_bit(); }
 

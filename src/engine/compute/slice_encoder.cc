@@ -117,7 +117,7 @@ Status SliceEncoder::encode_result(float* sum, std::byte* output, std::size_t el
     return output == nullptr ? Status() : decode(encoded(), output, elements, false);
   }
   ResidualEncoding how{.key = math_.keys.owner};
-  if (math_.op == ReduceOp::avg) how.factor = static_cast<float>(math_.world);
+  if (math_.op == ReduceOp::avg) how.factor = static_cast<float>(math_.divisor());
   const bool in_place = output != nullptr && holds_floats(math_.type, output);
   if (in_place) how.decoded = reinterpret_cast<float*>(output);
   if (output != nullptr && !in_place) how.decoded = converted();
@@ -249,7 +249,7 @@ std::size_t SliceAccumulator::encode_sum(SliceEncoder& encoder, std::size_t elem
 
 float* SliceAccumulator::averaged(std::size_t elements) {
   float* sum = accumulator();
-  if (math_.op == ReduceOp::avg) kernels::divide(DataType::float32, sum, math_.world, elements);
+  if (math_.op == ReduceOp::avg) kernels::divide(DataType::float32, sum, math_.divisor(), elements);
   return sum;
 }
 
@@ -260,7 +260,7 @@ void SliceAccumulator::finish(std::byte* output, std::size_t elements) {
   } else {
     copy_bytes(output, pending_, elements * math_.element_size());
   }
-  if (math_.op == ReduceOp::avg) kernels::divide(math_.type, output, math_.world, elements);
+  if (math_.op == ReduceOp::avg) kernels::divide(math_.type, output, math_.divisor(), elements);
 }
 
 Status SliceAccumulator::finish_encoded(SliceEncoder& encoder, std::byte* output, std::size_t elements) {

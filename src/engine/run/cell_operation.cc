@@ -87,6 +87,7 @@ void CellExchange::begin(const CallArguments& arguments, std::uint64_t number) {
   meeting_.begin(number, arguments.plan->fingerprint());
   math_.type = call().type;
   math_.op = call().op;
+  math_.averaged = call().averaged;
   math_.premul_factor = arguments.premul_factor;
   input_.begin(0);
 }

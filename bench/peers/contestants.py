@@ -34,16 +34,18 @@ def bound(net: Network, program: list[str]) -> list[str]:
     return ["sh", "-c", f'case {local} in {cases} esac; exec taskset -c "$core" "$@"', "sh", *program]
 
 
-def launch_ranks(net: Network, program: list[str], environment: dict[str, str], port: int = PORT) -> Launch:
-    """Ranks that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
+def launch_ranks(
+    net: Network, program: list[str], environment: dict[str, str], port: int = PORT, ranks_a_host: int = 1
+) -> Launch:
+    """Ranks that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. `net`: of one rank for each host."""
     program = bound(net, program)
     if not net.shaped:
         return Launch([[str(ROOT / "build/qccl"), "run", "-n", str(net.ranks), "--", *program]], [environment])
-    job = {"WORLD_SIZE": str(net.ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1",
+    job = {"WORLD_SIZE": str(net.ranks * ranks_a_host), "LOCAL_WORLD_SIZE": str(ranks_a_host), "OMP_NUM_THREADS": "1",
            "MASTER_ADDR": net.address(1), "MASTER_PORT": str(port)}
-    ranks = range(net.ranks)
-    return Launch([net.on_host(rank + 1, program) for rank in ranks],
-                  [environment | job | {"RANK": str(rank)} for rank in ranks])
+    ranks = range(net.ranks * ranks_a_host)
+    return Launch([net.on_host(rank // ranks_a_host + 1, program) for rank in ranks],
+                  [environment | job | {"RANK": str(rank), "LOCAL_RANK": str(rank % ranks_a_host)} for rank in ranks])
 
 
 def launch_qccl(net: Network, work: list[str], compression: str, build: Path) -> Launch:

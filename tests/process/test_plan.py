@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from program import PROGRAM, environment, run
+from program import PROGRAM, ROOT, environment, run
 
 MISTAKES = {
     "missing_contribution": "lacks the contribution of rank",
@@ -351,3 +351,59 @@ def test_a_terminal_sees_how_far_a_simulation_is_and_a_file_only_the_table():
 def test_wrong_flags_are_a_usage_error_that_says_what_is_wrong(flags, words):
     done = run("plan", *flags)
     assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+WITH_NVLINK = ("--inside-rate", "3600gbit", "--hosts", "4x8", "--compression", "int:bits=4")
+
+
+def test_show_predicts_another_library_inside_the_hosts():
+    done = run("plan", "show", "all_reduce", "--bytes", "64M", "--rate", "10gbit", *WITH_NVLINK)
+    assert done.returncode == 0, done.stderr
+    found = re.search(
+        r"([\d.]+) ms  compression int:.*: (\d+) us inside, ([\d.]+) ms between hosts \(sra of 8 MiB", done.stdout
+    )
+    whole, inside, between = (float(each) for each in found.groups())
+    assert inside == pytest.approx(2 * 7 / 8 * 64 * 2**20 * 8 / 3600e9 * 1e6 + 40, abs=1)
+    assert whole == pytest.approx(between + inside / 1000, rel=0.01)
+    best = float(re.search(r"([\d.]+) ms  uncompressed at best", done.stdout).group(1))
+    assert best == pytest.approx(2 * 3 / 4 * 64 * 2**20 * 8 / 10e9 * 1514 / 1448 * 1e3 + inside / 1000, rel=0.01)
+    assert whole < best / 5
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter", "all_gather"])
+def test_show_says_up_to_which_rate_compression_pays(collective):
+    def show(rate):
+        done = run("plan", "show", collective, "--bytes", "64M", "--rate", rate, *WITH_NVLINK)
+        limit = float(re.search(r"pays on lines of up to ([\d.]+) Gbit/s", done.stdout).group(1))
+        times = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+        rows = re.findall(r"^ +([\d.]+) (us|ms|s)  (?:compression|uncompressed)", done.stdout, re.M)
+        compressed, uncompressed = (float(value) * times[unit] for value, unit in rows)
+        return limit, compressed, uncompressed
+
+    limit, _, _ = show("10gbit")
+    _, compressed, uncompressed = show(f"{0.8 * limit:.0f}gbit")
+    assert compressed < uncompressed
+    _, compressed, uncompressed = show(f"{1.25 * limit:.0f}gbit")
+    assert compressed > uncompressed
+
+
+def test_show_says_nothing_of_another_library_where_there_is_none():
+    for layout in (["--world", 8], ["--hosts", "2x4"], ["--hosts", 8, "--world", 8, "--inside-rate", "1000gbit"]):
+        done = run("plan", "show", "all_reduce", "--bytes", "64M", *layout)
+        assert done.returncode == 0 and "another library" not in done.stdout, done.stderr
+
+
+def test_simulate_agrees_with_show_on_another_library_inside():
+    show = run("plan", "show", "all_reduce", "--bytes", "64M", "--rate", "10gbit", *WITH_NVLINK)
+    predicted = float(re.search(r"([\d.]+) ms  compression int", show.stdout).group(1))
+    done = run("plan", "simulate", "all_reduce", "-b", "64M", "--rate", "10gbit", *WITH_NVLINK)
+    assert done.returncode == 0, done.stderr
+    simulated = float(re.search(r" in\+sra +([\d.]+) ms", done.stdout).group(1))
+    assert simulated == pytest.approx(predicted, rel=0.25)
+
+
+def test_the_profile_of_gpu_hosts_is_one():
+    profile = ROOT / "examples/profiles/8xh100.profile"
+    done = run("plan", "show", "all_reduce", "--hosts", "2x8", "--bytes", "64M", "--profile", profile)
+    assert done.returncode == 0, done.stderr
+    assert "with another library inside the hosts, at 3600 Gbit/s a rank" in done.stdout

@@ -38,6 +38,8 @@ constexpr SpeedFlag kSpeedFlags[] = {
      "Bytes that an idle link passes at once, like a token bucket (default 0)"},
     {"--local-rate", [](plan::MachineModel& links) -> double& { return links.local.rank_rate; }, rate_value,
      "Of a rank to others of its host (default: the profile's)"},
+    {"--inside-rate", [](plan::MachineModel& links) -> double& { return links.inside.rank_rate; }, rate_value,
+     "Of a rank to others of its host by another library, each way (default: the profile's, which has none)"},
     {"--local-latency", [](plan::MachineModel& links) -> double& { return links.local.latency; }, time_value,
      "Inside a host (default: the profile's)"},
 };

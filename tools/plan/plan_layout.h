@@ -61,7 +61,7 @@ struct PlanLayout {
 };
 
 // --world, --hosts, --sites, --profile, --rate, --latency, --near-latency, --site-rate, --burst, --local-rate,
-// --local-latency, --slow-host, --equal-shares, --cores, --hosts-per-machine, --compression.
+// --inside-rate, --local-latency, --slow-host, --equal-shares, --cores, --hosts-per-machine, --compression.
 void add_layout_flags(CLI::App& app, PlanLayout& layout);
 // Throws ValueError.
 [[noreturn]] void refuse(const std::string& text);

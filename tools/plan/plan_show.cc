@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "plan/cost/cost.h"
 #include "tools/command_line.h"
+#include "tools/plan/plan_inside.h"
 #include "tools/plan/plan_layout.h"
 
 namespace qccl::tools {
@@ -22,6 +23,10 @@ slice, and then, pipelined, the busiest host's bytes at the link's rate, or the 
 processor to move, add and encode. src/plan/cost/cost.h has the formula. The speeds come from a profile, a file
 such as `qccl doctor --measure` writes.
 
+With --inside-rate, or inside_Gbps in the profile, it also shows the call with another library inside the hosts, such as
+NCCL over NVLink (docs/gpu-hosts.md), beside the least time of an uncompressed one, and up to which rate of a host's
+line the compression pays.
+
 The cheapest algorithm is chosen; a sum in rank order (one_shot, sra) loses only to one that saves a tenth. '-'
 marks algorithms that may not be chosen; the row ends with the reason.
 
@@ -30,6 +35,7 @@ Exit code: 0; 2 for wrong flags.
 Examples:
   qccl plan show all_reduce --world 8 --bytes 64M
   qccl plan show all_reduce --hosts 2x4 --bytes 64M --rate 1gbit --compression minmax:bits=4
+  qccl plan show all_reduce --hosts 4x8 --bytes 64M --rate 100gbit --inside-rate 3600gbit --compression int:bits=4
   qccl plan show broadcast --world 8 --bytes 1M --algorithm binomial --all
 )";
 
@@ -88,6 +94,7 @@ void show(const ShowOptions& options) {
              layout.compression.to_string(), describe(layout), layout.profile.machine);
   fmt::print("chosen: {}: {}\n\n", to_string(chosen), options.algorithm ? "asked for" : choice.reason);
   print_prices(choice, chosen);
+  if (has_inside(layout, options.collective)) print_inside(layout, options.collective, bytes);
   const plan::Request request = request_of(layout, options.collective, chosen, bytes);
   fmt::print("\nslices of {} elements\n", request.slice_elements);
   for (int rank = options.all ? 0 : options.rank; rank < (options.all ? layout.world : options.rank + 1); ++rank) {

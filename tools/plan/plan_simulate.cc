@@ -11,6 +11,7 @@
 #include "plan/cost/cost.h"
 #include "sim/simulation.h"
 #include "tools/command_line.h"
+#include "tools/plan/plan_inside.h"
 #include "tools/plan/plan_layout.h"
 
 namespace qccl::tools {
@@ -350,6 +351,7 @@ class Table {
         run_algorithm(bytes, algorithm);
         std::fflush(stdout);
       }
+      if (has_inside(options_.layout, options_.collective) && !options_.algorithm) run_with_inside(bytes);
     }
     return exit_code_;
   }
@@ -372,6 +374,21 @@ class Table {
         frames);
     progress_.clear();
     print_row(name, result);
+  }
+
+  // Another library inside the hosts: what its ranks do between hosts, all at once, is simulated for those of one
+  // place, which have a part of each host's line.
+  void run_with_inside(std::uint64_t bytes) {
+    SimulateOptions between = options_;
+    between.layout = between_hosts(options_.layout, options_.collective);
+    const std::uint64_t share = bytes / static_cast<std::uint64_t>(ranks_a_host(options_.layout));
+    const Algorithm chosen = plan::choose(selection_key(between.layout, options_.collective, share),
+                                          between.layout.places(), between.layout.links);
+    const plan::Request request = request_of(between.layout, options_.collective, chosen, share);
+    auto result = Table(between).simulate(request, fmt::format("{} with inside", size_text(bytes)), frames_of(request));
+    progress_.clear();
+    if (result.ok()) result->time += nanoseconds(inside_seconds(options_.layout, options_.collective, bytes));
+    print_row(fmt::format("{:>12}   {:>12}", bytes, fmt::format("in+{} ", to_string(chosen))), result);
   }
 
   // `frames` of the plan; grants and other control frames come on top.

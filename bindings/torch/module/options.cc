@@ -73,12 +73,8 @@ void set_timeout(GroupOptions& options, const py::object& timeout) {
   options.timeout = timeout.cast<std::chrono::milliseconds>();
 }
 
-OptionsPointer make(const OptionalText& compression, const py::object& timeout, bool error_feedback,
-                    const OptionalText& all_gather_compression, const OptionalText& message_compression,
-                    const OptionalText& inside) {
-  auto options = c10::make_intrusive<GroupOptions>(GroupSettings{parsed(compression), error_feedback,
-                                                                 parsed(all_gather_compression),
-                                                                 parsed(message_compression), checked_inside(inside)});
+OptionsPointer make(GroupSettings settings, const py::object& timeout) {
+  auto options = c10::make_intrusive<GroupOptions>(std::move(settings));
   set_timeout(*options, timeout);
   return options;
 }
@@ -113,9 +109,15 @@ OptionalText get(const GroupOptions& options) {
 void bind_options(py::module_& module) {
   py::class_<GroupOptions, OptionsPointer, c10d::Backend::Options> options(module, "Options", kDescription);
   options
-      .def(py::init(&make), py::arg("compression") = py::none(), py::arg("timeout") = py::none(),
-           py::arg("error_feedback") = false, py::arg("all_gather_compression") = py::none(),
-           py::arg("message_compression") = py::none(), py::arg("inside") = py::none())
+      .def(py::init([](const OptionalText& compression, const py::object& timeout, bool error_feedback,
+                       const OptionalText& all_gathers, const OptionalText& messages, const OptionalText& inside) {
+             return make(
+                 {parsed(compression), error_feedback, parsed(all_gathers), parsed(messages), checked_inside(inside)},
+                 timeout);
+           }),
+           py::arg("compression") = py::none(), py::arg("timeout") = py::none(), py::arg("error_feedback") = false,
+           py::arg("all_gather_compression") = py::none(), py::arg("message_compression") = py::none(),
+           py::arg("inside") = py::none())
       .def_property("compression", &get<&GroupSettings::compression>, &set<&GroupSettings::compression>)
       .def_property("all_gather_compression", &get<&GroupSettings::all_gather_compression>,
                     &set<&GroupSettings::all_gather_compression>)

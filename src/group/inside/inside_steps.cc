@@ -177,8 +177,8 @@ void InsideSteps::begin_all_reduce(InsideJob& job) {
     const std::size_t share = (layout_.own_end() - layout_.own_begin()) * unit;
     first_->reduce_scatter(inside_call(job, call.input, at(call.output, begin), share));
   }
-  post_tail(job, Collective::all_reduce);
-  post_shares(job, Collective::all_reduce);
+  post_tail(job);
+  post_shares(job);
 }
 
 // Of each host's part this rank gets the sum of its host's inputs, for the rank of its place there.
@@ -195,7 +195,7 @@ void InsideSteps::begin_reduce_scatter(InsideJob& job) {
   ErrorFeedback feedback = call.options.error_feedback;
   const std::size_t own = hosts * call.count;
   if (!feedback.is_none()) feedback = feedback.part(layout_.place * own, own);
-  post_between(job, Collective::reduce_scatter, job.memory.get(), call.output, call.count, std::move(feedback));
+  post_between(job, job.memory.get(), call.output, call.count, std::move(feedback));
 }
 
 void InsideSteps::begin_all_gather(InsideJob& job) {
@@ -203,7 +203,7 @@ void InsideSteps::begin_all_gather(InsideJob& job) {
   const std::size_t hosts = layout_.hosts.size();
   if (hosts == 1) return;
   job.memory = memory_.take(hosts * call.count * element_bytes(call.type));
-  post_between(job, Collective::all_gather, call.input, job.memory.get(), call.count);
+  post_between(job, call.input, job.memory.get(), call.count);
 }
 
 // The root's host has all of it, each rank there sends its share.
@@ -215,8 +215,8 @@ void InsideSteps::begin_broadcast(InsideJob& job) {
     inside.root = static_cast<int>(root - layout_.own_host().begin());
     first_->broadcast(inside);
   }
-  post_tail(job, Collective::broadcast);
-  post_shares(job, Collective::broadcast);
+  post_tail(job);
+  post_shares(job);
 }
 
 // What the ranks of this host have for the ranks of this place comes to this rank, host by host.
@@ -230,11 +230,11 @@ void InsideSteps::begin_all_to_all(InsideJob& job) {
   for (std::size_t host = 0; host < hosts; ++host) {
     first_->all_to_all(inside_call(job, at(call.input, host * bytes), at(job.memory.get(), host * bytes), call.count));
   }
-  post_between(job, Collective::all_to_all, job.memory.get(), call.output, count);
+  post_between(job, job.memory.get(), call.output, count);
 }
 
 // The elements that are left where a tensor is shared evenly.
-void InsideSteps::post_tail(InsideJob& job, Collective collective) {
+void InsideSteps::post_tail(InsideJob& job) {
   const CollectiveCall& call = job.call;
   const std::size_t left = call.count % layout_.units;
   if (left == 0) return;
@@ -245,12 +245,12 @@ void InsideSteps::post_tail(InsideJob& job, Collective collective) {
                       .timeout = time_left(job),
                       .log_name = call.options.log_name};
   const void* const input = call.input == nullptr ? nullptr : at(call.input, begin);
-  job.between.push_back(
-      whole_->post(CollectiveCall{collective, input, at(call.output, begin), left, call.type, std::move(options)}));
+  job.between.push_back(whole_->post(
+      CollectiveCall{call.collective, input, at(call.output, begin), left, call.type, std::move(options)}));
 }
 
 // In place of the output.
-void InsideSteps::post_shares(InsideJob& job, Collective collective) {
+void InsideSteps::post_shares(InsideJob& job) {
   const CollectiveCall& call = job.call;
   const std::size_t unit = call.count / layout_.units;
   for (const Share& share : shares_) {
@@ -260,24 +260,24 @@ void InsideSteps::post_shares(InsideJob& job, Collective collective) {
     CallOptions options = call.options;
     options.timeout = time_left(job);
     if (!options.error_feedback.is_none()) options.error_feedback = options.error_feedback.part(begin, count);
-    if (collective == Collective::broadcast) {
+    if (call.collective == Collective::broadcast) {
       const auto is_roots = [&](const std::vector<int>& host) {
         return std::ranges::find(host, call.options.root) != host.end();
       };
       options.root = static_cast<int>(std::ranges::find_if(layout_.hosts, is_roots) - layout_.hosts.begin());
     }
     job.between.push_back(
-        share.owners->post(CollectiveCall{collective, own, own, count, call.type, std::move(options)}));
+        share.owners->post(CollectiveCall{call.collective, own, own, count, call.type, std::move(options)}));
   }
 }
 
-void InsideSteps::post_between(InsideJob& job, Collective collective, const void* input, void* output,
-                               std::size_t count, ErrorFeedback feedback) {
+void InsideSteps::post_between(InsideJob& job, const void* input, void* output, std::size_t count,
+                               ErrorFeedback feedback) {
   CallOptions options = job.call.options;
   options.timeout = time_left(job);
   options.error_feedback = std::move(feedback);
   job.between.push_back(shares_.front().owners->post(
-      CollectiveCall{collective, input, output, count, job.call.type, std::move(options)}));
+      CollectiveCall{job.call.collective, input, output, count, job.call.type, std::move(options)}));
 }
 
 void InsideSteps::end(InsideJob& job) {

@@ -86,10 +86,9 @@ class InsideSteps {
   void begin_all_gather(InsideJob& job);
   void begin_broadcast(InsideJob& job);
   void begin_all_to_all(InsideJob& job);
-  void post_tail(InsideJob& job, Collective collective);
-  void post_shares(InsideJob& job, Collective collective);
-  void post_between(InsideJob& job, Collective collective, const void* input, void* output, std::size_t count,
-                    ErrorFeedback feedback = {});
+  void post_tail(InsideJob& job);
+  void post_shares(InsideJob& job);
+  void post_between(InsideJob& job, const void* input, void* output, std::size_t count, ErrorFeedback feedback = {});
   void gather_shares(InsideJob& job);
   InsideCall inside_call(const InsideJob& job, const void* input, void* output, std::size_t count) const;
   Milliseconds time_left(const InsideJob& job) const;

@@ -1,6 +1,7 @@
 #include "kernels/block_int/block_int.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE

@@ -335,6 +335,7 @@ MachineModel links_of(const Profile& profile, std::string_view codec) {
           .near_latency = profile.wire.latency,
           .site_rate = profile.site_rate,
           .local = profile.shm,
+          .inside = profile.inside,
           .copy_rate = profile.copy_rate,
           .add_rate = profile.add_rate,
           .encode_rate = speed.encode_rate,

@@ -53,6 +53,7 @@ struct Profile {
   LinkCost shm;          // inside a host
   LinkCost loopback;     // inside a host over TCP
   LinkCost wire;         // between hosts
+  LinkCost inside;       // of another library inside a host (qccl/inside.h), each way; a rate of 0: there is none
   double wire_rate = 0;  // of a host's link, out and in, packet headers included
   double site_rate = 0;  // of a site's line to other sites, out and in; 0: only the hosts' links limit
   double copy_rate = 0;
@@ -85,6 +86,7 @@ struct MachineModel {
   double near_latency = 0;        // between hosts of one site, if there are several sites
   double site_rate = 0;           // of a site's line to the others, out and in
   LinkCost local = {2e-6, 0, 5e9};
+  LinkCost inside{};  // of another library inside a host; a rate of 0: there is none
   double copy_rate = 0;
   double add_rate = 0;     // two operands, in bytes of one
   double encode_rate = 0;  // of the call's codec, in bytes of its input

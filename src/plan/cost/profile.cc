@@ -28,6 +28,8 @@ constexpr std::array kEntries = {
     Entry{"wire.frame_us", 1e-6, [](Profile& p) { return &p.wire.frame_seconds; }},
     Entry{"wire.rank_GBps", 1e9, [](Profile& p) { return &p.wire.rank_rate; }},
     Entry{"wire.host_Gbps", 125e6, [](Profile& p) { return &p.wire_rate; }},
+    Entry{"inside_Gbps", 125e6, [](Profile& p) { return &p.inside.rank_rate; }},
+    Entry{"inside.latency_us", 1e-6, [](Profile& p) { return &p.inside.latency; }},
     Entry{"site_Gbps", 125e6, [](Profile& p) { return &p.site_rate; }},
     Entry{"copy_GBps", 1e9, [](Profile& p) { return &p.copy_rate; }},
     Entry{"add_GBps", 1e9, [](Profile& p) { return &p.add_rate; }},
@@ -108,6 +110,7 @@ const Profile& default_profile() {
       .shm = {1.1e-6, 0.48e-6, 24e9},
       .loopback = {4.3e-6, 3e-6, 8e9},
       .wire = {30e-6, 5e-6, 6.5e9},  // an interface costs more than loopback; only its latency is assumed
+      .inside = {20e-6, 0, 0},
       .wire_rate = 1.25e9,
       .copy_rate = 26e9,
       .add_rate = 12e9,

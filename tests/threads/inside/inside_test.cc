@@ -45,10 +45,17 @@ std::vector<T> numbers(std::size_t count, int seed) {
   return values;
 }
 
+// Elements of a rank.
+struct Buffers {
+  std::size_t inputs;
+  std::size_t outputs;
+  bool in_place = false;
+};
+
 // Makes the call by both ways, whose outputs must be the same bits.
 template <class T>
-void expect_as_alone(Communicator& group, Communicator& alone, CollectiveCall call, std::size_t inputs,
-                     std::size_t outputs, bool in_place = false) {
+void expect_as_alone(Communicator& group, Communicator& alone, CollectiveCall call, const Buffers& buffers) {
+  const auto [inputs, outputs, in_place] = buffers;
   std::vector<T> input = numbers<T>(std::max(inputs, in_place ? outputs : 0), 17 + group.rank());
   std::vector<T> same = input, output(outputs, T(-1)), expected(outputs, T(-2));
   if (call.collective == Collective::broadcast) output = expected = numbers<T>(outputs, 17 + group.rank());
@@ -68,10 +75,10 @@ void compare_sums(Communicator& group, Communicator& alone, DataType type, Reduc
   for (const std::size_t count : {16384UL, 16385UL, 50'021UL}) {
     for (const bool in_place : {false, true}) {
       const CollectiveCall call{Collective::all_reduce, nullptr, nullptr, count, type, {.op = op}};
-      expect_as_alone<T>(group, alone, call, count, count, in_place);
+      expect_as_alone<T>(group, alone, call, {count, count, in_place});
     }
     const CollectiveCall call{Collective::reduce_scatter, nullptr, nullptr, count, type, {.op = op}};
-    expect_as_alone<T>(group, alone, call, count * static_cast<std::size_t>(group.size()), count);
+    expect_as_alone<T>(group, alone, call, {count * static_cast<std::size_t>(group.size()), count});
   }
 }
 
@@ -80,12 +87,12 @@ void compare_copies(Communicator& group, Communicator& alone) {
   for (const std::size_t count : {16384UL, 16387UL, 40'009UL}) {
     for (int root = 0; root < group.size(); ++root) {
       const CollectiveCall call{Collective::broadcast, nullptr, nullptr, count, DataType::float32, {.root = root}};
-      expect_as_alone<float>(group, alone, call, 0, count);
+      expect_as_alone<float>(group, alone, call, {0, count});
     }
     const CollectiveCall gather{Collective::all_gather, nullptr, nullptr, count, DataType::float32, {}};
-    expect_as_alone<float>(group, alone, gather, count, count * size);
+    expect_as_alone<float>(group, alone, gather, {count, count * size});
     const CollectiveCall exchange{Collective::all_to_all, nullptr, nullptr, count, DataType::float32, {}};
-    expect_as_alone<float>(group, alone, exchange, count * size, count * size);
+    expect_as_alone<float>(group, alone, exchange, {count * size, count * size});
   }
 }
 
@@ -142,7 +149,7 @@ TEST(Inside, calls_that_do_not_suit_go_on_as_without) {
     comm.use_inside(inside.factory());
     const auto compare = [&](std::size_t count, const CallOptions& options) {
       const CollectiveCall call{Collective::all_reduce, nullptr, nullptr, count, DataType::float32, options};
-      expect_as_alone<float>(comm, alone, call, count, count);
+      expect_as_alone<float>(comm, alone, call, {count, count});
     };
     compare(16383, {});
     compare(20000, {.algorithm = Algorithm::ring});

@@ -18,6 +18,9 @@ constexpr std::size_t kLeastBytes = 64 * 1024;
 // A tensor that hosts of 5, 7 and 8 ranks share has 280 units. With many more, what is left over would be no trifle.
 constexpr std::size_t kMostUnits = 1024;
 
+// Where a rank is missing, its host says so first: the other hosts only see that this one is late.
+constexpr Milliseconds kBlameTime{500};
+
 std::byte* at(void* buffer, std::size_t bytes) { return static_cast<std::byte*>(buffer) + bytes; }
 const std::byte* at(const void* buffer, std::size_t bytes) { return static_cast<const std::byte*>(buffer) + bytes; }
 
@@ -258,7 +261,7 @@ void InsideSteps::post_shares(InsideJob& job) {
     const std::size_t begin = share.cell.begin * unit, count = (share.cell.end - share.cell.begin) * unit;
     std::byte* const own = at(call.output, begin * element_bytes(call.type));
     CallOptions options = call.options;
-    options.timeout = time_left(job);
+    options.timeout = time_left(job) + kBlameTime;
     if (!options.error_feedback.is_none()) options.error_feedback = options.error_feedback.part(begin, count);
     if (call.collective == Collective::broadcast) {
       const auto is_roots = [&](const std::vector<int>& host) {
@@ -274,7 +277,7 @@ void InsideSteps::post_shares(InsideJob& job) {
 void InsideSteps::post_between(InsideJob& job, const void* input, void* output, std::size_t count,
                                ErrorFeedback feedback) {
   CallOptions options = job.call.options;
-  options.timeout = time_left(job);
+  options.timeout = time_left(job) + kBlameTime;
   options.error_feedback = std::move(feedback);
   job.between.push_back(shares_.front().owners->post(
       CollectiveCall{job.call.collective, input, output, count, job.call.type, std::move(options)}));

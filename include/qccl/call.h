@@ -36,6 +36,9 @@ struct CallOptions {
   // once, kept for later calls), use memory from allocate() like any other, and on a device's memory go by way of the
   // host. The same on all ranks.
   bool keep_input = false;
+  // Elements of all calls that are made at once with this one, such as those of a model's gradients: its algorithm is
+  // chosen for as many, because their bytes share the lines. Less than its own count: for that. The same on all ranks.
+  std::size_t together = 0;
 };
 
 // Settings of one message.

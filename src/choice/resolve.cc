@@ -128,9 +128,10 @@ Algorithm requested_algorithm(Collective collective, const CallOptions& options,
   return has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
 }
 
-CallClass class_of(const engine::ResolvedCall& call, int world) {
-  const std::uint64_t all_pieces = engine::piece_begin(call, world);
-  return {call.collective, has_pieces(call.collective) ? all_pieces : call.count, call.type, call.compression};
+// `together`: CallOptions::together.
+CallClass class_of(const engine::ResolvedCall& call, int world, std::uint64_t together = 0) {
+  const std::uint64_t elements = has_pieces(call.collective) ? engine::piece_begin(call, world) : call.count;
+  return {call.collective, std::max(elements, together), call.type, call.compression};
 }
 
 // Calls use(table) with the group's table, or with one for ranks that share a host.
@@ -141,15 +142,15 @@ auto with_algorithms(int world, const GroupDefaults& defaults, const Use& use) {
   return use(one_host);
 }
 
-Algorithm choose_algorithm(const engine::ResolvedCall& call, int world, const GroupDefaults& defaults) {
+Algorithm choose_algorithm(const CallClass& call, bool has_counts, int world, const GroupDefaults& defaults) {
   // Each rank knows only its own counts.
-  if (call.collective == Collective::all_to_all && !call.counts.empty()) return Algorithm::one_shot;
-  return with_algorithms(world, defaults, [&](AlgorithmTable& table) { return table.choose(class_of(call, world)); });
+  if (call.collective == Collective::all_to_all && has_counts) return Algorithm::one_shot;
+  return with_algorithms(world, defaults, [&](AlgorithmTable& table) { return table.choose(call); });
 }
 
-bool goes_by_sites(const engine::ResolvedCall& call, int world, const GroupDefaults& defaults) {
+bool goes_by_sites(const CallClass& call, const GroupDefaults& defaults) {
   if (defaults.sites.empty() || defaults.algorithms == nullptr) return false;
-  return defaults.algorithms->goes_by_sites(class_of(call, world));
+  return defaults.algorithms->goes_by_sites(call);
 }
 
 // The codec that automatic compression takes now. A trial needs all ranks' counts.
@@ -230,14 +231,16 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   resolved.window_bytes = defaults.window_bytes;
   resolved.error_feedback = !call.options.error_feedback.is_none();
   if (resolved.error_feedback) QCCL_TRY(check_feedback(resolved, world, call.options.error_feedback));
+  const CallClass own = class_of(resolved, world, call.options.together);
   const Algorithm requested = requested_algorithm(call.collective, call.options, defaults);
   resolved.algorithm = plan::built_for(requested, !resolved.compression.is_none());
   if (resolved.algorithm == Algorithm::automatic) {
     resolved.board = defaults.has_board && !resolved.error_feedback && engine::fits_board(resolved, world);
-    resolved.algorithm = resolved.board ? Algorithm::one_shot : choose_algorithm(resolved, world, defaults);
+    resolved.algorithm =
+        resolved.board ? Algorithm::one_shot : choose_algorithm(own, call.counts.has_value(), world, defaults);
   }
   if (plan::entry_of(resolved.algorithm).uses_hosts) {
-    resolved.hosts = goes_by_sites(resolved, world, defaults) ? defaults.sites : defaults.hosts;
+    resolved.hosts = goes_by_sites(own, defaults) ? defaults.sites : defaults.hosts;
   }
   // Owners do not encode their own input: with other owners, compressed sums have other bits.
   const bool keeps_bits = resolved.compression.is_none() || requested == Algorithm::automatic;
@@ -257,8 +260,9 @@ std::string explain_algorithm(const engine::ResolvedCall& call, int world, const
   if (call.collective == Collective::all_to_all && !call.counts.empty()) {
     return name + ": no rank knows the others' counts";
   }
-  const plan::Choice choice = with_algorithms(
-      world, defaults, [&](const AlgorithmTable& table) { return table.explain(class_of(call, world)); });
+  const plan::Choice choice = with_algorithms(world, defaults, [&](const AlgorithmTable& table) {
+    return table.explain(class_of(call, world, options.together));
+  });
   std::string others;
   std::string own;
   for (const plan::Candidate& each : choice.candidates) {

@@ -91,6 +91,24 @@ TEST(AlgorithmTable, of_distant_hosts_takes_one_step_for_what_the_link_carries_m
   EXPECT_EQ(chosen_far(1 << 26, none()), Algorithm::sra);
 }
 
+// One step is fast for each, but their bytes share the line.
+TEST(AlgorithmTable, of_calls_that_are_made_together_is_chosen_for_all_of_them) {
+  AlgorithmTable table({}, kFourHosts, {.round_trip = 0.1});
+  GroupDefaults defaults;
+  defaults.hosts.assign(kFourHosts.begin(), kFourHosts.end());
+  defaults.algorithms = &table;
+  const auto resolved = [&](std::size_t together) {
+    return resolve({Collective::all_reduce, nullptr, nullptr, 1 << 18, DataType::float32, {.together = together}}, 4,
+                   defaults)
+        .take_or_throw();
+  };
+  EXPECT_EQ(resolved(0).algorithm, Algorithm::one_shot);
+  EXPECT_EQ(resolved(1 << 10).algorithm, Algorithm::one_shot);
+  EXPECT_EQ(resolved(1 << 26).algorithm, Algorithm::sra);
+  EXPECT_EQ(resolved(1 << 26).count, std::uint64_t{1} << 18);
+  EXPECT_TRUE(explain_algorithm(resolved(1 << 26), 4, {.together = 1 << 26}, defaults).starts_with("sra, "));
+}
+
 // Two sites of four hosts, 50 ms apart; each site has a line of 1 Gbit/s.
 TEST(AlgorithmTable, of_sites_goes_over_them_where_each_element_should_cross_once) {
   const std::vector<int> hosts = {0, 1, 2, 3, 4, 5, 6, 7};

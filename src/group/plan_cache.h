@@ -25,13 +25,13 @@ struct RegionOffset {
 // One thread at a time. Holds the last kPlans plans; allocates only for a new one.
 class PlanCache {
   // All of a call that its plan depends on, besides the group's settings. The count comes first: it differs most often.
-  using Signature =
-      std::tuple<std::size_t, Collective, DataType, ReduceOp, Algorithm, int, RegionOffset, std::optional<Compression>>;
+  using Signature = std::tuple<std::size_t, Collective, DataType, ReduceOp, Algorithm, int, std::size_t, RegionOffset,
+                               std::optional<Compression>>;
   // Its fields, uncopied.
   static auto signature_of(const CollectiveCall& call, const RegionOffset& offset) {
     const CallOptions& options = call.options;
-    return std::tie(call.count, call.collective, call.type, options.op, options.algorithm, options.root, offset,
-                    options.compression);
+    return std::tie(call.count, call.collective, call.type, options.op, options.algorithm, options.root,
+                    options.together, offset, options.compression);
   }
 
  public:

@@ -168,6 +168,7 @@ Backend::WorkPointer Backend::all_reduce_parts(const std::vector<CompressedPart>
     return allreduce_sparse(tensors, options);
   }
   TorchCall call = make_call(c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}, options);
+  call.options.together = static_cast<std::size_t>(whole.numel());
   for (const CompressedPart& part : parts) add_all_reduce(part, op, call);
   return start(std::move(call));
 }

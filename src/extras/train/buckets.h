@@ -48,7 +48,8 @@ class Bucket {
   void post(Communicator& group, const std::vector<Parameter>& parameters, const Policy& policy, std::uint64_t step,
             std::vector<ErrorFeedback>* feedback) {
     std::size_t plain = 0;  // where the uncompressed neighbours begin
-    const auto send = [&](std::size_t begin, std::size_t end, const CallOptions& options) {
+    const auto send = [&](std::size_t begin, std::size_t end, CallOptions options) {
+      options.together = data_.size();
       if (end > begin) works_.push_back(group.all_reduce_async(std::span(data_).subspan(begin, end - begin), options));
     };
     for (std::size_t index = 0; index < members_.size(); ++index) {

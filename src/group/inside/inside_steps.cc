@@ -262,6 +262,7 @@ void InsideSteps::post_shares(InsideJob& job) {
     std::byte* const own = at(call.output, begin * element_bytes(call.type));
     CallOptions options = call.options;
     options.timeout = time_left(job) + kBlameTime;
+    options.together /= layout_.own_host().size();
     if (!options.error_feedback.is_none()) options.error_feedback = options.error_feedback.part(begin, count);
     if (call.collective == Collective::broadcast) {
       const auto is_roots = [&](const std::vector<int>& host) {

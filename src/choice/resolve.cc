@@ -168,6 +168,15 @@ bool fits_type(const Compression& compression, DataType type) {
   return codec == nullptr || !codec->only_float32 || type == DataType::float32;
 }
 
+void take_counts(const CollectiveCall& call, engine::ResolvedCall& resolved) {
+  if (!call.counts) {
+    resolved.count = call.count;
+    return;
+  }
+  resolved.counts.assign(call.counts->begin(), call.counts->end());
+  resolved.counts.insert(resolved.counts.end(), call.receives.begin(), call.receives.end());
+}
+
 }  // namespace
 
 Result<Compression> choose_compression(const CollectiveCall& call, int world, const GroupDefaults& defaults) {
@@ -216,12 +225,7 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   if (!compression.ok()) return compression.failure();
   engine::ResolvedCall resolved;
   resolved.collective = call.collective;
-  if (call.counts) {
-    resolved.counts.assign(call.counts->begin(), call.counts->end());
-    resolved.counts.insert(resolved.counts.end(), call.receives.begin(), call.receives.end());
-  } else {
-    resolved.count = call.count;
-  }
+  take_counts(call, resolved);
   resolved.type = call.type;
   if (is_reduction(call.collective)) resolved.op = call.options.op;
   if (resolved.op == ReduceOp::avg) resolved.averaged = defaults.averaged;

@@ -79,6 +79,25 @@ def test_each_rank_sends_its_share_between_the_hosts_compressed():
         assert np.square(values - exact).sum() / np.square(exact).sum() < 0.03, "inputs and sums of 4 bits"
 
 
+def bytes_of_sharding(rank: int) -> tuple[int, int]:
+    """What a rank sends for the gradients and for the parameters of a model of 4 x 2^17 elements."""
+    shard = torch.randn(1 << 17)
+    whole = torch.randn(4 << 17)
+    before = qccl.traffic().bytes_sent
+    dist.reduce_scatter_tensor(shard, whole)
+    middle = qccl.traffic().bytes_sent
+    dist.all_gather_into_tensor(whole, shard)
+    assert (whole.view(4, -1)[rank] - shard).abs().max() < 0.05
+    return middle - before, qccl.traffic().bytes_sent - middle
+
+
+def test_shards_of_gradients_and_parameters_cross_once_and_compressed():
+    options = qccl.Options("int:bits=4", all_gather_compression="int:bits=8", inside="gloo")
+    for gradients, parameters in run_ranks(bytes_of_sharding, 4, environment=TWO_HOSTS, pg_options=options):
+        assert gradients / (4 << 17) == pytest.approx(1 / 8, rel=0.1), "a shard in 4 of 32 bits, to one other host"
+        assert parameters / (4 << 17) == pytest.approx(1 / 4, rel=0.1)
+
+
 def train(rank: int, policy: str | None) -> tuple[list[float], np.ndarray]:
     torch.manual_seed(1)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 256)))

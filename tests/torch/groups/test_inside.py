@@ -87,7 +87,7 @@ def bytes_of_sharding(rank: int) -> tuple[int, int]:
     dist.reduce_scatter_tensor(shard, whole)
     middle = qccl.traffic().bytes_sent
     dist.all_gather_into_tensor(whole, shard)
-    assert (whole.view(4, -1)[rank] - shard).abs().max() < 0.05
+    assert (whole.view(4, -1)[rank] - shard).abs().max() < 0.1, "8 bits of numbers up to 10"
     return middle - before, qccl.traffic().bytes_sent - middle
 
 

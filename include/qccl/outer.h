@@ -40,8 +40,8 @@ namespace qccl::train {
 
 // A part of the model, on this rank. Deltas are float32, whatever the values are.
 struct OuterParameter {
-  std::string name;
-  std::size_t count = 0;
+  std::string name;       // decides its layer, see OuterOptions::fragments
+  std::size_t count = 0;  // elements
   // Copies the `count` values into the span, and replaces them by those of the span.
   std::function<void(std::span<float>)> load;
   std::function<void(std::span<const float>)> store;
@@ -72,9 +72,10 @@ class OuterOptimizer {
   virtual void set_learning_rate(double) {}
 };
 
+// Settings of OuterSgd.
 struct OuterSgdOptions {
-  double learning_rate = 0.7;
-  double momentum = 0.9;  // 0: no memory for it
+  double learning_rate = 0.7;  // of the global model
+  double momentum = 0.9;       // 0: no memory for it
   bool nesterov = true;
 };
 
@@ -82,6 +83,7 @@ struct OuterSgdOptions {
 class OuterSgd final : public OuterOptimizer {
  public:
   explicit OuterSgd(const OuterSgdOptions& options = {});
+  // With the rate as it is now.
   const OuterSgdOptions& options() const { return options_; }
   // Before any step, by all ranks alike. The next round that begins uses it; one in flight ends at its own rate.
   void set_learning_rate(double rate) override { options_.learning_rate = rate; }

@@ -27,12 +27,13 @@ namespace qccl::train {
 
 // A part of the model. The caller owns the memory, which must outlive the DataParallel.
 struct Parameter {
-  std::string name;
-  std::span<float> value;
+  std::string name;           // used by policies
+  std::span<float> value;     // rank 0's are copied to all ranks at the start
   std::span<float> gradient;  // as many elements
   int dimensions = 2;         // used by policies
 };
 
+// Settings of a DataParallel; the same on all ranks.
 struct DataParallelOptions {
   // Parameters share a bucket of up to this many bytes; the first ones to be ready fill a smaller bucket, so that
   // sending begins soon.
@@ -81,6 +82,7 @@ class DataParallel {
     DataParallel& model_;
   };
 
+  // Number of buckets.
   std::size_t buckets() const;
   // Number of finished steps, which policies use; set it after loading a checkpoint.
   std::uint64_t step() const;
@@ -95,6 +97,7 @@ class DataParallel {
   std::unique_ptr<State> state_;
 };
 
+// Settings of a Join; the same on all ranks.
 struct JoinOptions {
   // true: gradients are divided by the number of ranks. false: by the number of ranks that still have batches.
   bool divide_by_initial_world = true;

@@ -12,7 +12,7 @@ namespace qccl {
 
 // Storage of a 16-bit float. The library does the arithmetic; this type has none.
 struct float16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  // as IEEE 754 and bfloat16 lay them out
 };
 struct bfloat16 {
   std::uint16_t bits;
@@ -41,6 +41,7 @@ enum class DataType : std::uint8_t {
 // supports() says which types allow which operations.
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod, bit_and, bit_or, bit_xor, premul_sum };
 
+// The operations of a whole group.
 enum class Collective : std::uint8_t {
   all_reduce,
   broadcast,
@@ -53,11 +54,13 @@ enum class Collective : std::uint8_t {
   all_to_all
 };
 
+// All of them, in the order shown to users.
 inline constexpr Collective kEveryCollective[] = {
     Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
     Collective::reduce_scatter, Collective::all_gather, Collective::gather,
     Collective::scatter,        Collective::all_to_all, Collective::barrier};
 
+// It adds, or reduces by another operation.
 constexpr bool is_reduction(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter;
@@ -115,6 +118,7 @@ inline constexpr int kAnySource = -1;
 // automatic: shared memory between ranks of one host, TCP between hosts.
 enum class TransportChoice : std::uint8_t { automatic, shm, tcp };
 
+// Bytes of an element.
 constexpr std::size_t element_bytes(DataType type) {
   switch (type) {
     case DataType::float64:
@@ -134,6 +138,7 @@ constexpr std::size_t element_bytes(DataType type) {
   return 0;
 }
 
+// Of 16, 32 or 64 bits.
 constexpr bool is_floating(DataType type) {
   return type == DataType::float32 || type == DataType::float64 || type == DataType::float16 ||
          type == DataType::bfloat16;
@@ -154,6 +159,7 @@ constexpr bool supports(DataType type, ReduceOp op) {
 // Sums of any kind, which codecs can compress: they lose little of each.
 constexpr bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
+// A codec can compress elements of this type.
 constexpr bool is_compressible(DataType type) {
   return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
 }
@@ -204,8 +210,9 @@ constexpr DataType data_type_of() {
 // are sent as bytes.
 struct Moved {
   DataType type;
-  std::size_t count;
+  std::size_t count;  // elements of that type
 };
+// What to pass for `count` elements of T.
 template <class T>
 constexpr Moved moved(std::size_t count) {
   static_assert(std::is_trivially_copyable_v<T>, "only trivially copyable elements can be sent");

@@ -16,8 +16,9 @@ class ErrorFeedback:
     Each rank has its own; either all ranks of a call pass one or none does. One call at a time may use it. After a call
     that failed, residual and counter are what they were before it.
 
-    count: elements of the tensor.
-    counter: calls so far. Random rounding depends on it, so a rank that joins later takes its peers' counter.
+    Args:
+        count: elements of the tensor.
+        counter: calls so far. Random rounding depends on it, so a rank that joins later takes its peers' counter.
 
     Raises ValueError if one of them is negative.
     """

@@ -68,7 +68,7 @@ def plain(node: ElementTree.Element | None) -> str:
     text = "" if node is None else "".join(node.itertext())
     text = re.sub(r"\s+", " ", text).strip()
     text = re.sub(r"< ", "<", re.sub(r" >", ">", text))
-    return re.sub(r" ([&*]+)", r"\1", text)
+    return re.sub(r" ([&*]+) ?(?=(\w)?)", lambda mark: mark[1] + (" " if mark[2] else ""), text)
 
 
 def comment(node: ElementTree.Element) -> str:
@@ -148,7 +148,8 @@ class Reader:
 
     def __init__(self, xml: Path) -> None:
         self.xml = xml
-        self.sources = {path.as_posix(): path.read_text().splitlines() for path in sorted(HEADERS.glob("*.h"))}
+        headers = sorted((ROOT / HEADERS).glob("*.h"))
+        self.sources = {(HEADERS / path.name).as_posix(): path.read_text().splitlines() for path in headers}
         self.pages: dict[str, list[Item]] = {header: [] for header in self.sources}
         for name in NAMESPACES:
             self._read_namespace(name)
@@ -159,6 +160,8 @@ class Reader:
         return ElementTree.parse(self.xml / f"{reference}.xml").getroot().find("compounddef")
 
     def _read_namespace(self, name: str) -> None:
+        if not (self.xml / f"namespace{name.replace('::', '_1_1')}.xml").exists():
+            return
         node = self._compound("namespace" + name.replace("::", "_1_1"))
         inside = without_qccl(name) if name != "qccl" else ""
         for item in members(node, inside):
@@ -267,7 +270,7 @@ class Writer:
 
     def fields(self, items: list[Item], owner: str) -> str:
         rows = [
-            (f"`{item.names[0]}`", f"`{item.type}`", f"`{item.default}`" if item.default else "",
+            (f"`{item.names[0]}`", f"`{item.type.replace('std::', '')}`", f"`{item.default}`" if item.default else "",
              self.cell(item.text or self.names.type_of(item.type, owner), owner))
             for item in items
         ]  # fmt: skip

@@ -29,7 +29,7 @@ ROOT_PAGES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
 }
-LINK = re.compile(r"(?<!\\)(\]\()([^)\s]+)(\))")
+LINK = re.compile(r"(?<!\\)(?:\[([\w/-]+\.md)(?=\]))?(\]\()([^)\s]+)(\))")  # text that is a file's name, link
 FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 LANGUAGES = {".py": "python", ".cc": "cpp", ".h": "cpp", ".cu": "cpp", ".sh": "sh", ".json": "json", ".toml": "toml"}
 
@@ -38,8 +38,8 @@ def links(text: str) -> Iterator[str]:
     """The relative links of a page, without those in code."""
     for part in FENCE.split(text)[::2]:
         for match in LINK.finditer(part):
-            if "://" not in match[2] and not match[2].startswith(("#", "mailto:")):
-                yield match[2]
+            if "://" not in match[3] and not match[3].startswith(("#", "mailto:")):
+                yield match[3]
 
 
 def place_of(page: str) -> str:
@@ -67,6 +67,11 @@ def site_page(target: str) -> str | None:
         inside = target.removeprefix("docs/")
         return f"{inside}/README.md" if path.is_dir() else inside
     return f"source/{target}.md" if path.exists() else None
+
+
+def title_of(target: str) -> str:
+    """A page's title, in place of its file's name."""
+    return (ROOT / target).read_text().partition("\n")[0].lstrip("# ")
 
 
 def is_page(name: str) -> bool:
@@ -115,7 +120,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
 
     def rewritten(match: re.Match[str]) -> str:
-        link = match[2]
+        link = match[3]
         if "://" in link or link.startswith(("#", "mailto:")):
             return match.group()
         target, anchor = target_of(own, link)
@@ -124,8 +129,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             log.warning("%s links to %s, which does not exist", place_of(own), link)
             return match.group()
         path = posixpath.relpath(there, posixpath.dirname(own) or ".")
-        return f"{match[1]}{path}{'#' + anchor if anchor else ''}{match[3]}"
+        text = f"[{title_of(target)}" if match[1] else ""
+        return f"{text}{match[2]}{path}{'#' + anchor if anchor else ''}{match[4]}"
 
+    if own == "README.md":
+        page.meta["hide"] = ["navigation", "toc"]
     parts = FENCE.split(markdown)
     parts[::2] = [LINK.sub(rewritten, part) for part in parts[::2]]
     return "".join(parts)

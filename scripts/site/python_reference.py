@@ -6,6 +6,7 @@ extension of griffe, this module puts it where griffe looks.
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,11 +40,38 @@ MODULES = {
 ALSO = {"qccl": ("_api.TimeEstimate", "_log.CommsLogger"), "qccl.ddp": ("_gauge.Report", "_gauge.Gauge")}
 
 
-class OptionsFromCpp(griffe.Extension):
+class Docstrings(griffe.Extension):
     def on_class_instance(self, *, cls: griffe.Class, **_: object) -> None:
         if cls.path == "qccl._C.Options":
             (text,) = re.findall(r'kDescription =\s*R"\((.*?)\)"', OPTIONS.read_text(), re.DOTALL)
             cls.docstring = griffe.Docstring(text, parent=cls, parser="google")
+
+    def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
+        if obj.docstring:
+            obj.docstring.value = markdown(obj.docstring.value)
+
+
+CODE = re.compile(r"(?<=\n\n)((?: {4}.*\n|\n)*(?: {4}.*))(?=\n\n|\n*$)")
+NAME = re.compile(r"(?<![\w.`\"'/])((?:\w+\.)*\w+)\(\)|\b[A-Z]+_[A-Z_]*[A-Z]\b(?![`\"'])")
+
+
+def markdown(text: str) -> str:
+    """Makes indented code fences of Python, and code of the functions and variables that the text names."""
+    links = {name.rpartition(".")[2]: name for names in public().values() for name in names}
+
+    def marked(match: re.Match[str]) -> str:
+        name = (match[1] or "").removeprefix("qccl.")
+        link = links.get(name) or (f"qccl.{name}" if f"qccl.{name}" in links.values() else "")
+        return f"[`{match.group()}`][{link}]" if link else f"`{match.group()}`"
+
+    def prose(part: str) -> str:
+        return "`".join(NAME.sub(marked, each) if at % 2 == 0 else each for at, each in enumerate(part.split("`")))
+
+    head, args, rest = text.partition("\nArgs:\n")
+    pieces = CODE.split(head)
+    pieces[::2] = [prose(piece) for piece in pieces[::2]]
+    pieces[1::2] = [f"```python\n{textwrap.dedent(piece).strip()}\n```" for piece in pieces[1::2]]
+    return "".join(pieces) + args + prose(rest)
 
 
 def own_names() -> tuple[str, ...]:
@@ -70,7 +98,7 @@ def pages() -> dict[str, str]:
     made = {}
     for module, names in public().items():
         doc = ast.get_docstring(ast.parse(source_of(module).read_text())) or ""
-        parts = [f"# {module}", doc, *(f"::: {name}" for name in names)]
+        parts = [f"# {module}", markdown(doc), *(f"::: {name}" for name in names)]
         made[f"{FOLDER}/{module}.md"] = "\n\n".join(parts) + "\n"
     return made
 
@@ -82,7 +110,7 @@ def source_of(module: str) -> Path:
 
 def undocumented() -> Iterator[str]:
     """Public functions, classes, methods and properties without a docstring: "FILE:LINE: NAME"."""
-    package = griffe.load("qccl", search_paths=[ROOT / "python"], extensions=griffe.load_extensions(OptionsFromCpp))
+    package = griffe.load("qccl", search_paths=[ROOT / "python"], extensions=griffe.load_extensions(Docstrings))
     for names in public().values():
         for name in names:
             item = package[name.removeprefix("qccl.")]

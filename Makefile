@@ -95,7 +95,7 @@ bench: setup build/build.ninja ## Build all benchmarks and run the small ones; r
 
 # Its --first-contact installs and builds nothing.
 GPU_SETUP := $(if $(findstring --first-contact,$(ARGS)),,setup)
-gpu: $(GPU_SETUP) ## On a machine with a GPU: compare bytes with the host's, measure, in ten minutes (docs/gpu.md)
+gpu: $(GPU_SETUP) ## On a machine with a GPU: compare bytes with the host's, measure, in ten minutes (docs/gpu-check.md)
 	@$(if $(GPU_SETUP),$(VENV_PYTHON),python3) scripts/run_gpu.py $(ARGS)
 
 clean: ## Remove everything that was built (.venv* and .torch-headers stay: rm -r)

@@ -4,29 +4,26 @@ if (location.protocol === "file:") {
   window.Worker = window.IFrameWorker = class extends EventTarget {
     constructor(url) {
       super();
-      const frame = document.createElement("iframe");
-      frame.hidden = true;
-      frame.srcdoc = `<script>
-        onmessage = (event) => dispatchEvent(new MessageEvent("worker", event));
-        postMessage = (data) => parent.dispatchEvent(new MessageEvent("frame-worker", { data }));
-        addEventListener = ((add) => (type, ...rest) => add.call(window, type === "message" ? "worker" : type, ...rest))(addEventListener);
+      this.frame = document.createElement("iframe");
+      this.frame.hidden = true;
+      this.frame.srcdoc = `<script>
+        postMessage = (data) => frameElement.dispatchEvent(new MessageEvent("from-worker", { data }));
         importScripts = (...urls) => urls.reduce((before, each) => before.then(() => new Promise((done, failed) => {
           const script = document.createElement("script");
           Object.assign(script, { src: each, onload: done, onerror: failed });
           document.body.append(script);
         })), Promise.resolve());
       </script><script src="${url}"></script>`;
-      this.loaded = new Promise((done) => frame.addEventListener("load", done));
-      document.body.append(frame);
-      this.frame = frame;
-      addEventListener("frame-worker", (event) => {
-        const message = new MessageEvent("message", { data: event.data });
+      this.frame.addEventListener("from-worker", ({ data }) => {
+        const message = new MessageEvent("message", { data });
         this.onmessage?.(message);
         this.dispatchEvent(message);
       });
+      this.loaded = new Promise((done) => this.frame.addEventListener("load", done));
+      document.body.append(this.frame);
     }
     postMessage(data) {
-      this.loaded.then(() => this.frame.contentWindow.postMessage(data, "*"));
+      this.loaded.then(() => this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data })));
     }
     terminate() {
       this.frame.remove();

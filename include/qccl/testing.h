@@ -96,7 +96,7 @@ struct JobOptions {
   // Time for the other ranks to end once one rank has ended unexpectedly.
   Milliseconds grace{5'000};
   TransportChoice transport = TransportChoice::automatic;  // of Rank::options()
-  std::map<std::string, std::string> environment{};        // variables added in every rank
+  std::map<std::string, std::string> environment{};        // added in every rank, beside RANK, WORLD_SIZE, ...
   std::vector<Fault> faults{};
   std::map<int, End> ends{};  // by rank, where an end other than exited(0) is expected
 };

@@ -16,7 +16,8 @@ FOLDER = ROOT / "docs" / "reference" / "program"
 MADE = "<!-- made by scripts/site/program_pages.py: change the help in the program -->\n"
 HEAD = re.compile(r"^(Usage|Options|Positionals|Commands|Examples?|Exit code|[A-Z][^.:]*with one value):(.*)$")
 ROW = re.compile(r"^  (\S.*?)(?: {2,}(\S.*))?$")
-MEANING = 28  # the column in which CLI11's descriptions begin
+MEANING = 28  # the column in which CLI11's descriptions begin, here behind a single blank
+NARROW = re.compile(r"^  -[^\[]{24}(?<! in) (?!in \[)\S")
 PAGE = re.compile(r"\bdocs/([\w/-]+)\.md")
 SHELL = ("Usage", "Example", "Examples")
 
@@ -39,8 +40,8 @@ def escaped(text: str) -> str:
 def table(head: str, lines: list[str], links: dict[str, str]) -> str:
     rows: list[list[str]] = []
     for line in lines:
-        if line[MEANING - 1 : MEANING + 1].strip() == line[MEANING : MEANING + 1].strip() != "" and line[2] != " ":
-            rows.append([line[2 : MEANING - 1].strip(), line[MEANING:]])
+        if NARROW.match(line):
+            rows.append([line[2:MEANING].strip(), line[MEANING:]])
         elif row := ROW.match(line):
             rows.append([row[1], row[2] or ""])
         elif line.strip():
@@ -90,7 +91,8 @@ def markdown(help_text: str, links: dict[str, str]) -> str:
 
 
 def codecs(program: Path) -> str:
-    text = f"# Codecs' settings\n\n{MADE}\n`qccl codec list` and `qccl codec show`; [codecs.md](../../codecs.md) says what each is good for.\n"
+    where = "[codecs.md](../../codecs.md) says what each is good for"
+    text = f"# Codecs' settings\n\n{MADE}\n`qccl codec list` and `qccl codec show`; {where}.\n"
     for name, summary in re.findall(r"^(\w+) +(\S.*)$", said(program, "codec", "list"), re.MULTILINE):
         shown = said(program, "codec", "show", name).split("\n", 2)[2].strip("\n")
         text += f"\n## `{name}`\n\n{summary[0].upper()}{summary[1:]}.\n"

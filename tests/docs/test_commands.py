@@ -1,5 +1,5 @@
-"""Every command that a page shows exists, with its flags: of qccl by the program's own help, of make by the Makefile, of
-scripts by their files. The pages' programs are run where their subjects are tested.
+"""Every command that a page shows exists, with its flags: of qccl by the program's own help, of make by the Makefile,
+of scripts by their files. The pages' programs are run where their subjects are tested.
 """
 
 import functools

@@ -106,6 +106,15 @@ def test_the_pages_of_the_program_are_fresh():
     assert stale == [], "run scripts/site/program_pages.py"
 
 
+def test_tables_of_the_program_have_whole_names():
+    made = program_pages.pages(PROGRAM)
+    for name in program_pages.commands(program_pages.said(PROGRAM, "--help")):
+        assert f"| [`{name}`]({name}.md) | " in made["README.md"], name
+    cells = [cell for text in made.values() for cell in re.findall(r"^\| `([^`]*)` \|", text, re.MULTILINE)]
+    assert len(cells) > 100
+    assert [cell for cell in cells if "  " in cell or cell.endswith("INT:INT")] == []
+
+
 HEADER = """// A header.
 #pragma once
 namespace qccl {

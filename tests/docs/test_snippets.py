@@ -1,4 +1,4 @@
-"""Python and C++ in the pages: it compiles or names what exists. Whole programs are run where their subjects are tested."""
+"""Python and C++ in the pages compiles, or names what exists. Programs are run where their subjects are tested."""
 
 import ast
 import importlib
@@ -13,7 +13,10 @@ PAGES = {page: text for page, text in pages().items() if not page.startswith("do
 PYTHON = [(page, code) for page, text in PAGES.items() for code in blocks(text, "python")]
 CPP = [(page, code) for page, text in PAGES.items() for code in blocks(text, "cpp")]
 # Libraries of the integration tests, which run the pages that import them.
-CLIENTS = ("accelerate", "transformers", "lightning", "ray", "torchft", "torchtitan", "deepspeed", "megatron", "datasets")
+CLIENTS = (
+    *("accelerate", "transformers", "lightning", "ray", "torchft", "torchtitan"),
+    *("datasets", "deepspeed", "megatron"),
+)
 
 
 def parsed(code: str) -> ast.Module:

@@ -5,6 +5,7 @@ the declarations that follow its own without an empty line. A public name withou
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -218,6 +219,8 @@ def is_constructor(item: Item) -> bool:
 
 
 def run_doxygen(folder: Path) -> Path:
+    if shutil.which("doxygen") is None:
+        sys.exit("the C++ reference needs doxygen (scripts/packages_docs.txt): install it, then run make docs again")
     folder.mkdir(parents=True, exist_ok=True)
     filter_program = Path(__file__).with_name("cpp_filter.py")
     settings = DOXYFILE.format(python=sys.executable, filter=filter_program, folder=folder)

@@ -29,6 +29,7 @@ ROOT_PAGES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
 }
+REFERENCES = {"include/qccl": "reference/cpp/README.md", "python/qccl": "reference/python/qccl.md"}
 LINK = re.compile(r"(?<!\\)(?:\[([\w/-]+\.md)(?=\]))?(\]\()([^)\s]+)(\))")  # text that is a file's name, link
 FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 LANGUAGES = {".py": "python", ".cc": "cpp", ".h": "cpp", ".cu": "cpp", ".sh": "sh", ".json": "json", ".toml": "toml"}
@@ -59,8 +60,8 @@ def site_page(target: str) -> str | None:
     path = ROOT / target
     if target in ROOT_PAGES:
         return ROOT_PAGES[target]
-    if target == "include/qccl":
-        return "reference/cpp/README.md"
+    if target in REFERENCES:
+        return REFERENCES[target]
     if target.startswith("include/qccl/"):
         return f"reference/cpp/{path.stem}.md"
     if target.startswith("docs/"):

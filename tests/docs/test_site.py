@@ -132,6 +132,7 @@ struct Settings {
 """
 
 
+@pytest.mark.usefixtures("site")  # which installs doxygen
 def test_a_public_name_without_a_comment_is_reported(tmp_path, monkeypatch):
     headers = tmp_path / "include" / "qccl"
     headers.mkdir(parents=True)

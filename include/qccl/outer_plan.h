@@ -35,10 +35,10 @@ struct OuterPlanRow {
   std::string compression;      // the codec, as Compression::parse() reads it
   std::uint64_t fragments = 1;  // parts that are synchronised in turn: P
   std::uint64_t every = 0;      // H; 0: even 5000 is not enough, and the next three are 0
-  std::uint64_t delay = 0;
-  double computing = 0;
-  double bytes_a_step = 0;   // sent by a rank
-  double round_seconds = 0;  // of a fragment
+  std::uint64_t delay = 0;      // steps in which a round is hidden
+  double computing = 0;         // share of the time
+  double bytes_a_step = 0;      // sent by a rank
+  double round_seconds = 0;     // of a fragment
 };
 
 // The algorithm of an OuterLoop's rounds: one_shot with topk, because a choice from the ranks' sum would leave out most

@@ -88,8 +88,8 @@ struct Fault {
 
 // Settings of run_ranks().
 struct JobOptions {
-  int world = 2;  // ranks, 1 to 1024
-  Start start = Start::fork;
+  int world = 2;              // ranks, 1 to 1024
+  Start start = Start::fork;  // how processes begin
   // All ranks must end within this time; ranks still running are then killed, and the failure has their stacks and
   // state.
   Milliseconds deadline{60'000};
@@ -97,18 +97,18 @@ struct JobOptions {
   Milliseconds grace{5'000};
   TransportChoice transport = TransportChoice::automatic;  // of Rank::options()
   std::map<std::string, std::string> environment{};        // added in every rank, beside RANK, WORLD_SIZE, ...
-  std::vector<Fault> faults{};
-  std::map<int, End> ends{};  // by rank, where an end other than exited(0) is expected
+  std::vector<Fault> faults{};                             // each must happen
+  std::map<int, End> ends{};                               // by rank, where an end other than exited(0) is expected
 };
 
 // The outcome of a rank.
 struct RankReport {
-  End end{};                            // how its process ended
-  bool finished = false;                // its function returned
-  std::string output{};                 // the first MiB of standard output and error
-  std::vector<std::string> failures{};  // failed assertions, and an uncaught exception
-  std::map<std::string, Time> points{};
-  std::optional<Time> fault{};  // when the rank's fault happened
+  End end{};                             // how its process ended
+  bool finished = false;                 // its function returned
+  std::string output{};                  // the first MiB of standard output and error
+  std::vector<std::string> failures{};   // failed assertions, and an uncaught exception
+  std::map<std::string, Time> points{};  // when it reached them
+  std::optional<Time> fault{};           // when the rank's fault happened
 };
 
 // The outcome of a job.

@@ -109,7 +109,15 @@ def two_columns(lines: list[str], link: Link) -> str:
             rows.append((line.strip(), ""))
         else:
             rows[-1] = (rows[-1][0], f"{rows[-1][1]} {line.strip()}".strip())
-    return "\n".join(f"- **{inline(left, link)}**: {inline(right, link)}" for left, right in rows)
+    return "\n".join(f"- {term(left)}: {inline(right, link)}" for left, right in rows)
+
+
+def term(text: str) -> str:
+    """The left column: code if it is names, else words."""
+    names = text.split(", ")
+    if all(re.fullmatch(r"[\w|.=:()-]+", name) for name in names) and names != ["any"]:
+        return ", ".join(f"`{name}`" for name in names)
+    return f"**{escaped(text)}**"
 
 
 def markdown(text: str, link: Link) -> str:

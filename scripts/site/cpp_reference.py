@@ -122,7 +122,7 @@ def without_qccl(name: str) -> str:
     return name.removeprefix("qccl::")
 
 
-def make_item(node: ElementTree.Element, owner: str) -> Item:
+def make_item(node: ElementTree.Element, owner: str, in_class: bool) -> Item:
     place = node.find("location")
     kind = node.get("kind", "")
     item = Item(
@@ -130,7 +130,7 @@ def make_item(node: ElementTree.Element, owner: str) -> Item:
     )
     if kind == "enum":
         item.values = [(plain(value.find("name")), comment(value)) for value in node.iter("enumvalue")]
-    elif kind == "variable" and owner and owner[0].isupper():
+    elif kind == "variable" and in_class:
         item.kind, item.type = "field", plain(node.find("type"))
         item.default = plain(node.find("initializer")).removeprefix("=").strip().removesuffix("{}")
     if kind != "enum":
@@ -139,9 +139,10 @@ def make_item(node: ElementTree.Element, owner: str) -> Item:
 
 
 def members(node: ElementTree.Element, owner: str) -> Iterator[Item]:
+    in_class = node.get("kind") != "namespace"
     for member in node.iter("memberdef"):
         if member.get("prot") == "public" and member.get("kind") != "friend" and "@" not in plain(member.find("name")):
-            yield make_item(member, owner)
+            yield make_item(member, owner, in_class)
 
 
 class Reader:
@@ -256,6 +257,7 @@ class Writer:
     def __init__(self, names: Names, page: str) -> None:
         self.names = names
         self.page = page
+        self.anchors: set[str] = set()
 
     def prose(self, text: str, owner: str = "") -> str:
         return markdown(text, self.names.on_page(self.page, owner))
@@ -279,11 +281,19 @@ class Writer:
         ]  # fmt: skip
         return self.table(("field", "type", "default", "meaning"), rows)
 
+    def anchor(self, item: Item) -> str:
+        """Overloads that stand apart get a number; links lead to the first."""
+        name, number = item.anchor, 2
+        while name in self.anchors:
+            name, number = f"{item.anchor}-{number}", number + 1
+        self.anchors.add(name)
+        return name
+
     def item(self, item: Item, level: int) -> Iterator[str]:
         title = ", ".join(f"`{name}`" for name in item.names)
         word = {"struct": "struct ", "class": "class ", "enum": "enum "}.get(item.kind, "")
         qualified = f"{item.owner}::" if item.owner and item.owner[0].islower() else ""
-        yield f"{'#' * level} {word}{title if not qualified else f'`{qualified}{item.names[0]}`'} {{ #{item.anchor} }}"
+        yield f"{'#' * level} {word}{title if not qualified else f'`{qualified}{item.names[0]}`'} {{ #{self.anchor(item)} }}"
         if item.declarations and (item.kind not in ("struct", "class") or ":" in item.declarations[0]):
             yield self.code(item.declarations)
         elif item.declarations and item.declarations[0].startswith("template"):
@@ -291,7 +301,9 @@ class Writer:
         full = "::".join(filter(None, (item.owner, item.names[0])))
         if item.text:
             yield self.prose(item.text, full if item.members else item.owner)
-        if item.values:
+        if item.values and not any(said for _, said in item.values):
+            yield "Values: " + ", ".join(f"`{name}`" for name, _ in item.values) + "."
+        elif item.values:
             rows = [(f"`{name}`", self.cell(said, item.owner)) for name, said in item.values]
             yield self.table(("value", "meaning"), rows)
         yield from self.body(item.members, full, level + 1)

@@ -66,7 +66,7 @@ def site_page(target: str) -> str | None:
         return f"reference/cpp/{path.stem}.md"
     if target.startswith("docs/"):
         inside = target.removeprefix("docs/")
-        return f"{inside}/README.md" if path.is_dir() else inside
+        return f"{inside}/README.md" if path.is_dir() else inside if path.exists() else None
     return f"source/{target}.md" if path.exists() else None
 
 

@@ -44,7 +44,7 @@ class Docstrings(griffe.Extension):
     def on_class_instance(self, *, cls: griffe.Class, **_: object) -> None:
         if cls.path == "qccl._C.Options":
             (text,) = re.findall(r'kDescription =\s*R"\((.*?)\)"', OPTIONS.read_text(), re.DOTALL)
-            cls.docstring = griffe.Docstring(text, parent=cls, parser="google")
+            cls.docstring = griffe.Docstring(markdown(text), parent=cls, parser="google")
 
     def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
         if obj.docstring:

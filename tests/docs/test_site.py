@@ -14,6 +14,7 @@ from program import PROGRAM
 
 sys.path.insert(0, str(ROOT / "scripts" / "site"))
 
+import cpp_items  # noqa: E402
 import cpp_reference  # noqa: E402
 import program_pages  # noqa: E402
 
@@ -137,7 +138,7 @@ def test_a_public_name_without_a_comment_is_reported(tmp_path, monkeypatch):
     headers = tmp_path / "include" / "qccl"
     headers.mkdir(parents=True)
     (headers / "it.h").write_text(HEADER)
-    monkeypatch.setattr(cpp_reference, "ROOT", tmp_path)
+    monkeypatch.setattr(cpp_items, "ROOT", tmp_path)
     pages, undocumented = cpp_reference.pages(tmp_path / "doxygen")
     assert [re.sub(r".*: ", "", each) for each in undocumented] == ["untold", "Settings::bytes"]
     assert "## `told`, `told_with_it`" in pages["reference/cpp/it.md"]

@@ -79,3 +79,13 @@ def test_public_names_of_cpp_exist(page, code):
     named = set(re.findall(r"\bqccl::(?:train::|testing::|internal::)?(\w+)", code)) - {"qccl", "extras", "testing"}
     known = headers if page not in ("docs/add-a-codec.md", "docs/add-an-algorithm.md") else headers + inside
     assert {name for name in named if not re.search(rf"\b{name}\b", known)} == set()
+
+
+def test_names_in_comments_of_headers_exist():
+    """The examples with which headers begin are on the site as well."""
+    lines = [line for path in (ROOT / "include" / "qccl").glob("*.h") for line in path.read_text().splitlines()]
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("//"))
+    comments = "\n".join(line for line in lines if line.lstrip().startswith("//"))
+    named = set(re.findall(r"\bqccl::(?:train::|testing::)?(\w+)", comments)) - {"testing", "extras", "train"}
+    assert len(named) > 20
+    assert {name for name in named if not re.search(rf"\b{name}\b", code)} == set()

@@ -120,3 +120,26 @@ def variables_read() -> set[str]:
 
 def test_the_page_of_options_has_every_variable_and_no_other():
     assert options_page() == variables_read() - OTHER_VARIABLES
+
+
+# A field of the library's options with a default, and the variable that its comment names.
+FIELD = re.compile(
+    r"= (?:std::chrono::(?:micro)?seconds\((\d+)\)|([\d* ]+)|(true|false)|\"(\w+)\");\s+// (QCCL_[A-Z_]+)", re.MULTILINE
+)
+
+
+def defaults_in_code() -> dict[str, str]:
+    header = (ROOT / "src" / "base" / "options.h").read_text()
+    found = {}
+    for seconds, number, flag, word, name in FIELD.findall(header):
+        product = str(functools.reduce(lambda left, right: left * int(right), number.split("*"), 1)) if number else ""
+        found[name] = seconds or product or {"true": "1", "false": "0"}.get(flag, "") or word
+    return found
+
+
+def test_the_page_of_options_has_the_defaults_of_the_code():
+    rows = dict(re.findall(r"^\| `(QCCL_[A-Z_]+)` \| `?([^`|;]+?)`?[ ;]*\|", PAGES["docs/options.md"], re.MULTILINE))
+    found = defaults_in_code()
+    assert len(found) >= 7
+    words = {"0": ("0", "off", "any"), "1": ("1", "on")}
+    assert [name for name, value in found.items() if rows[name].strip("` ") not in words.get(value, (value,))] == []

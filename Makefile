@@ -10,7 +10,7 @@ PROGRAMS ?= 10000
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak chaos bench
-.PHONY: gpu clean setup wheel test-wheel
+.PHONY: gpu clean setup wheel test-wheel docs
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,9 @@ test-torch: build ## PyTorch's own tests of a backend, in every configuration (a
 test-integration: setup build/build.ninja ## DeepSpeed, Megatron, Accelerate, Ray and others themselves (ARGS: pytest's)
 	@JOBS=$(JOBS) scripts/run_integration.sh $(ARGS)
 
+docs: setup ## Build the site of all pages and of the C++ and Python reference: build/site/index.html
+	@scripts/build_site.sh
+
 lint: setup ## Check layers, kept absences, sizes and formatting
 	@scripts/lint.sh
 
@@ -92,7 +95,7 @@ bench: setup build/build.ninja ## Build all benchmarks and run the small ones; r
 
 # Its --first-contact installs and builds nothing.
 GPU_SETUP := $(if $(findstring --first-contact,$(ARGS)),,setup)
-gpu: $(GPU_SETUP) ## On a machine with a GPU: compare bytes with the host's, measure, in ten minutes (docs/gpu.md)
+gpu: $(GPU_SETUP) ## On a machine with a GPU: compare bytes with the host's, measure, in ten minutes (docs/gpu-check.md)
 	@$(if $(GPU_SETUP),$(VENV_PYTHON),python3) scripts/run_gpu.py $(ARGS)
 
 clean: ## Remove everything that was built (.venv* and .torch-headers stay: rm -r)

@@ -6,7 +6,7 @@
   scripts/run_gpu.py --venv .venv-gpu      with the torch of that virtual environment (docs/gpu.md makes one)
   scripts/run_gpu.py --first-contact       what scripts/pack_gpu.sh has packed, and installs nothing (first_contact.py)
 
-Parts (docs/gpu.md says what they measure):
+Parts (docs/gpu-check.md says what they measure):
   kernels     the slice kernels against the host's, byte by byte; their speed; copies, launches, registration
   ranks       2, 4 and 8 ranks as threads: bits equal to the host's, and speed against the link's bound
   processes   2 and 4 processes with qccl perf --device cuda, over shared memory and TCP

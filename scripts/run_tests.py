@@ -25,7 +25,10 @@ PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST_NOTHING_SELECTED = 5
 APART = {ROOT / "tests" / "integration"}  # `make test-integration`, which installs DeepSpeed, Megatron and others
 # Steps that run beside another, one after another; they mostly wait.
-BESIDE = {"tests/process": ("tests/lint", "tests/setup", "tests/testing"), "tests/torch": ("torch's own tests",)}
+BESIDE = {
+    "tests/process": ("tests/docs", "tests/lint", "tests/setup", "tests/testing"),
+    "tests/torch": ("torch's own tests",),
+}
 TEST_TIMEOUT_SECONDS = "300"  # of one Python test; CMake sets the timeouts of C++ tests
 
 

@@ -3,7 +3,7 @@
 //   build/bench/gpu_kernels [--elements N] [--bytes N] [--samples N] [--json FILE]
 //   build/bench/gpu_kernels --case minmax:bits=4 --blocks 16 132     one format; --list prints all cases
 //
-// `make gpu` runs it (scripts/run_gpu.py); docs/gpu.md says what each figure means.
+// `make gpu` runs it (scripts/run_gpu.py); docs/gpu-check.md says what each figure means.
 #include <CLI/CLI.hpp>
 #include <thread>
 

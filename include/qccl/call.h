@@ -14,11 +14,12 @@
 
 namespace qccl {
 
+// A duration in calls and options.
 using Milliseconds = std::chrono::milliseconds;
 
 // Settings of one collective call.
 struct CallOptions {
-  ReduceOp op = ReduceOp::sum;
+  ReduceOp op = ReduceOp::sum;               // reductions only
   double premul_factor = 1;                  // premul_sum: factor of this rank's input; ranks may differ
   int root = 0;                              // rank in the group; broadcast, reduce, gather, scatter
   std::optional<Compression> compression{};  // overrides the group's; none() turns it off
@@ -64,8 +65,8 @@ using Counts = std::span<const std::size_t>;
 struct CollectiveCall {
   Collective collective = Collective::barrier;
   const void* input = nullptr;  // a broadcast does not use it: its buffer is the output
-  void* output = nullptr;
-  std::size_t count = 0;  // elements; not used with `counts`
+  void* output = nullptr;       // the result; see named_calls.h
+  std::size_t count = 0;        // elements; not used with `counts`
   DataType type = DataType::uint8;
   CallOptions options{};
   std::optional<Counts> counts{};  // the v form: of each rank; all_to_all: what this rank sends to each
@@ -85,9 +86,9 @@ struct MessageCall {
 
 // One operation of a coalesced call: input, output and count mean what they mean in the collective itself.
 struct CallBuffers {
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::size_t count = 0;
+  const void* input = nullptr;  // see CollectiveCall
+  void* output = nullptr;       // see CollectiveCall
+  std::size_t count = 0;        // elements
 };
 
 }  // namespace qccl

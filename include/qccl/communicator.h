@@ -73,6 +73,7 @@ class Communicator : public NamedCalls<Communicator> {
  public:
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state) : state_(std::move(state)) {}
 
+  // This rank's number in the group, from 0; the number of ranks; the group's name, "world" for the first.
   int rank() const;
   int size() const;
   const std::string& name() const;

@@ -16,7 +16,9 @@
 
 namespace qccl {
 
+// A codec with its settings. A value; the functions below make one.
 struct Compression {
+  // The most settings of any codec.
   static constexpr std::size_t kMaxSettings = 6;
 
   std::uint32_t codec = 0;  // its index in the library's list; 0: none
@@ -24,6 +26,7 @@ struct Compression {
   // are 0.
   std::array<double, kMaxSettings> settings{};
 
+  // Whether elements are sent at their own size.
   bool is_none() const { return codec == 0; }
   // "none", "cast", "minmax", ...
   std::string_view name() const;
@@ -43,33 +46,39 @@ struct Compression {
 // sum.
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
+// Settings of minmax().
 struct MinmaxOptions {
   int bits = 8;                      // 1..32; 32: unchanged
   std::uint32_t bucket_size = 1024;  // elements that share one scale, 1..65536
   Rounding rounding = Rounding::nearest;
 };
 
+// Settings of block_int().
 struct IntOptions {
   int bits = 8;               // 2..8
   std::uint32_t block = 128;  // elements that share one scale, 1..65536
   Rounding rounding = Rounding::nearest;
 };
 
+// Settings of topk().
 struct TopkOptions {
   double density = 0.01;     // share of the elements that is sent, 0.0002..0.5
   bool int8_values = false;  // else float32
 };
 
+// Settings of sign().
 struct SignOptions {
   std::uint32_t bucket_size = 256;  // elements that share one scale, 1..65536
   bool norm_scale = false;          // true: the scale is the root mean square, as in DeepSpeed; else mean magnitude
 };
 
+// Settings of h4().
 struct H4Options {
   int bits = 4;          // 2..4
   bool unbiased = true;  // true: unbiased over its random signs; false: least error
 };
 
+// Settings of grid().
 struct GridOptions {
   double bound = 0;             // the largest error of every finite element, 1e-30..1e30; 0: `relative` says the step
   double relative = 0.5;        // the step over the root mean square of a bucket, 0.03125..4
@@ -116,13 +125,14 @@ Compression automatic(int bits = 8);
 
 // What it costs to encode values once, in bytes and in error. The sums are over the elements that were encoded.
 struct EncodingCost {
-  std::uint64_t elements = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t elements = 0;  // that were encoded
+  std::uint64_t bytes = 0;     // of their encoding, headers included
   double squares = 0;          // sum of the values' squares
   double error_squares = 0;    // of the differences between a value and what it decodes to
   double decoded_squares = 0;  // of what the values decode to
   double products = 0;         // of each value and what it decodes to
 
+  // Bits an element.
   double bits() const { return elements == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(elements); }
   // The error's squares over the values': 0 if there is no error, infinite if only the values are 0.
   double nmse() const { return error_squares == 0 ? 0 : error_squares / squares; }

@@ -31,6 +31,7 @@ enum class StreamOrder : std::uint8_t {
 // driver.
 std::optional<int> current_device();
 
+// Which memory a buffer is.
 enum class MemoryHome : std::uint8_t {
   host,     // the program's own: no stream in calls
   pinned,   // host memory that devices use: calls may name a stream
@@ -38,6 +39,7 @@ enum class MemoryHome : std::uint8_t {
   managed,  // moves between host and device; calls refuse it
 };
 
+// Where a buffer lies: the answer of place_of().
 struct MemoryPlace {
   MemoryHome home = MemoryHome::host;
   int device = -1;  // of device memory

@@ -9,14 +9,15 @@
 
 namespace qccl {
 
+// A fact, or a problem with its remedy.
 struct Finding {
   // fact: information. warning: works, but slower or with less than it could. broken: init() or later calls will fail.
   enum class Level : std::uint8_t { fact, warning, broken };
 
-  Level level = Level::fact;
-  std::string topic;     // "rank", "cores", "interfaces", ...
-  std::string text;      // complete
-  std::string remedy{};  // what to do; empty for facts
+  Level level = Level::fact;  // how serious it is
+  std::string topic;          // "rank", "cores", "interfaces", ...
+  std::string text;           // complete
+  std::string remedy{};       // what to do; empty for facts
 };
 
 // Reports what init(options) would use: rank and meeting point, settings, cores, instruction set, network interfaces,

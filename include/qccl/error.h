@@ -8,6 +8,7 @@
 
 namespace qccl {
 
+// What kind of failure it is, named by what the caller does next.
 enum class ErrorKind : std::uint8_t {
   invalid_argument,    // a value in this call is wrong: fix the call
   misuse,              // the object cannot take this call now (closed, forked child), or ranks made different calls
@@ -39,6 +40,7 @@ struct ErrorInfo {
 class Error : public std::exception {
  public:
   explicit Error(ErrorInfo info) : info_(std::move(info)) {}
+  // The message, which is complete; the kind; and all fields.
   const char* what() const noexcept override { return info_.message.c_str(); }
   ErrorKind kind() const noexcept { return info_.kind; }
   const ErrorInfo& info() const noexcept { return info_; }

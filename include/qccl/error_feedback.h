@@ -53,6 +53,7 @@ class ErrorFeedback {
   // reset() of the handle then mean; counter() is the whole state's. Throws invalid_argument outside size().
   ErrorFeedback part(std::size_t begin, std::size_t count) const;
 
+  // Whether it was made without a size.
   bool is_none() const { return state_ == nullptr; }
   // 0 for none, on which every other function throws misuse.
   std::size_t size() const { return count_; }
@@ -92,6 +93,7 @@ class ErrorFeedback {
   // Throws corrupt_data if `saved` is not what save() returned, unsupported if a later version made it.
   static ErrorFeedback restore(std::span<const std::byte> saved);
 
+  // For the library's own functions.
   const std::shared_ptr<internal::FeedbackState>& state() const { return state_; }
 
  private:

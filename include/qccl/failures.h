@@ -19,6 +19,7 @@ enum class LossGrade : std::uint8_t {
 // "gone", "left", "silent"
 const char* to_string(LossGrade grade);
 
+// A member that failed() names.
 struct LostRank {
   int rank = 0;  // in the group
   LossGrade grade = LossGrade::gone;

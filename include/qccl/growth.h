@@ -12,6 +12,7 @@
 
 namespace qccl {
 
+// The ranks that call give the same.
 struct GrowOptions {
   // Waits until so many newcomers are there.
   std::size_t at_least = 0;

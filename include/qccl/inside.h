@@ -3,7 +3,7 @@
 // QCCL carries what goes between hosts, compressed. Each rank has a share of it, and all send at once.
 //
 //   comm.use_inside(make_inside);   // on every rank
-//   comm.all_reduce(gradient, {.compression = qccl::int_(4)});
+//   comm.all_reduce(gradient, {.compression = qccl::block_int({.bits = 4})});
 //
 // docs/gpu-hosts.md has the details.
 #pragma once
@@ -24,13 +24,13 @@ class Communicator;
 
 // One call of an InsideGroup. Counts are in elements, the same on all its ranks.
 struct InsideCall {
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::size_t count = 0;
+  const void* input = nullptr;  // as InsideGroup's functions say
+  void* output = nullptr;       // not the input, unless they say so
+  std::size_t count = 0;        // elements
   DataType type = DataType::uint8;
-  ReduceOp op = ReduceOp::sum;  // reduce_scatter: sum, min, max or prod
-  int root = 0;                 // broadcast
-  Milliseconds timeout{};
+  ReduceOp op = ReduceOp::sum;           // reduce_scatter: sum, min, max or prod
+  int root = 0;                          // broadcast
+  Milliseconds timeout{};                // of the call
   std::optional<DeviceStream> stream{};  // the buffers are in its device's memory; unset: in the host's
 };
 

@@ -9,14 +9,15 @@
 
 namespace qccl {
 
+// What find_launch() returns.
 struct Launch {
-  int rank = 0;
-  int world = 1;
-  int local_rank = -1;         // -1: unknown
-  int local_world = 0;         // ranks on this host; 0: unknown
-  std::string source;          // where rank and world came from, for people: "Open MPI (mpirun)"
-  std::string master_address;  // of rank 0's host, reachable from all ranks
-  std::uint16_t master_port = 0;
+  int rank = 0;                   // this process's, from 0
+  int world = 1;                  // number of ranks
+  int local_rank = -1;            // -1: unknown
+  int local_world = 0;            // ranks on this host; 0: unknown
+  std::string source;             // where rank and world came from, for people: "Open MPI (mpirun)"
+  std::string master_address;     // of rank 0's host, reachable from all ranks
+  std::uint16_t master_port = 0;  // of rank 0's host
   // On rank 0, if it chose the port: reserves the port until a server with SO_REUSEADDR listens on it.
   std::shared_ptr<void> held_port;
 };

@@ -23,7 +23,7 @@ namespace qccl {
 
 // The names are those of DeepSpeed's `comms_logger`.
 struct LogOptions {
-  bool enabled = false;
+  bool enabled = false;                 // whether operations are recorded
   bool verbose = false;                 // rank 0 writes a line to standard error for each operation that ends
   bool prof_all = true;                 // every operation; else those whose operation or name prof_ops lists
   std::vector<std::string> prof_ops{};  // "all_reduce", ...; also DeepSpeed's names, such as "all_gather_into_tensor"
@@ -53,29 +53,30 @@ std::string_view to_string(DataPath path);
 
 // One operation that has ended on this rank.
 struct OperationRecord {
-  std::string operation;  // "all_reduce", "send", ...
-  std::string name;       // the call's log_name; without one, the operation
-  std::string group;
+  std::string operation;       // "all_reduce", "send", ...
+  std::string name;            // the call's log_name; without one, the operation
+  std::string group;           // the group's name
   std::uint64_t group_id = 0;  // the same on all members
-  int group_size = 1;
+  int group_size = 1;          // its number of ranks
   std::uint64_t sequence = 0;  // in the group, from 1, the same on all members; each rank numbers its messages itself
-  bool is_message = false;
-  int peer = -1;  // of a message: the peer's rank in the group; of a rooted collective: the root; else -1
-  std::uint64_t count = 0;
-  DataType type = DataType::uint8;
+  bool is_message = false;     // a send or a recv
+  int peer = -1;               // of a message: the peer's rank in the group; of a rooted collective: the root; else -1
+  std::uint64_t count = 0;     // elements, as the call gives them
+  DataType type = DataType::uint8;             // of an element
   Algorithm algorithm = Algorithm::automatic;  // automatic for messages, which have no algorithm
-  DataPath path = DataPath::frames;
+  DataPath path = DataPath::frames;            // how the data travelled
   // Of device memory: "lanes", where the device computed, or "staged: " and why the host did; "": host memory
   std::string device{};
-  Compression compression;
+  Compression compression;            // as it was sent
   std::uint64_t bytes = 0;            // of this rank's input, as DeepSpeed counts it; of a scatter, of its part
   std::uint64_t bandwidth_bytes = 0;  // size in nccl-tests' algbw: of all ranks' parts, if there are parts
   std::uint64_t wire_bytes = 0;       // sent by this rank, with headers and bytes that peers read from its cells
   std::uint64_t payload_bytes = 0;    // the data among wire_bytes
   std::uint64_t plain_bytes = 0;      // size of the same data uncompressed
-  OperationTimes times;
-  std::string error{};  // "": it succeeded
+  OperationTimes times;               // posted, started, ended
+  std::string error{};                // "": it succeeded
 
+  // From posting to the end, in milliseconds.
   double latency_ms() const { return static_cast<double>(times.ended_ns - times.posted_ns) * 1e-6; }
   // Uncompressed size over the size sent; 1 if nothing was sent.
   double compression_ratio() const {
@@ -86,7 +87,7 @@ struct OperationRecord {
 // A field that files show in hexadecimal, because JSON's numbers are exact only up to 2^53.
 template <class Number>
 struct Hexadecimal {
-  Number& number;
+  Number& number;  // the field itself
 };
 
 // Calls visit(name, field) for each field of a record; files and tables have the same names and order.
@@ -120,22 +121,23 @@ void visit_fields(Record& record, Visit visit) {
 
 // A round of training that synchronises every H steps (qccl::train::OuterLoop), as this rank saw it.
 struct RoundRecord {
-  std::uint64_t round = 0;  // from 0
-  std::uint64_t fragment = 0;
-  std::uint64_t step = 0;  // in which it ended
-  int ranks = 0;
-  std::uint64_t bytes = 0;    // that this rank sent meanwhile
-  double seconds_waited = 0;  // in which this rank did not train
-  double seconds = 0;         // since the end of the round before
-  double delta_norm = 0;      // of this rank's delta
-  double residual_norm = 0;   // of this rank's residual, in units of the sum of the deltas
-  std::int64_t ended_ns = 0;
+  std::uint64_t round = 0;     // from 0
+  std::uint64_t fragment = 0;  // its index
+  std::uint64_t step = 0;      // in which it ended
+  int ranks = 0;               // that took part
+  std::uint64_t bytes = 0;     // that this rank sent meanwhile
+  double seconds_waited = 0;   // in which this rank did not train
+  double seconds = 0;          // since the end of the round before
+  double delta_norm = 0;       // of this rank's delta
+  double residual_norm = 0;    // of this rank's residual, in units of the sum of the deltas
+  std::int64_t ended_ns = 0;   // see OperationTimes
   // The share of `seconds` in which this rank trained.
   double computing() const { return seconds > 0 ? 1 - seconds_waited / seconds : 1; }
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
 
+// The same for a round.
 template <class Round, class Visit>
 requires std::is_same_v<std::remove_const_t<Round>, RoundRecord>
 void visit_fields(Round& round, Visit visit) {
@@ -153,19 +155,20 @@ void visit_fields(Round& round, Visit visit) {
 
 // What compressing a tensor costs in a step, as this rank saw it (qccl.ddp.State measures gradients).
 struct GaugeRecord {
-  std::string name;  // the tensor's
-  std::uint64_t step = 0;
-  Compression compression;
-  std::uint64_t count = 0;  // elements of the tensor
-  double bits = 0;          // an element, of one encoding
-  double nmse = 0;          // of one encoding
-  double cosine = 0;        // between the tensor and what it decodes to
-  double residual = 0;      // its norm over the tensor's, before the step; 0 without error feedback
-  std::int64_t ended_ns = 0;
+  std::string name;           // the tensor's
+  std::uint64_t step = 0;     // of the training
+  Compression compression;    // that was measured
+  std::uint64_t count = 0;    // elements of the tensor
+  double bits = 0;            // an element, of one encoding
+  double nmse = 0;            // of one encoding
+  double cosine = 0;          // between the tensor and what it decodes to
+  double residual = 0;        // its norm over the tensor's, before the step; 0 without error feedback
+  std::int64_t ended_ns = 0;  // see OperationTimes
 
   friend bool operator==(const GaugeRecord&, const GaugeRecord&) = default;
 };
 
+// The same for a gauge.
 template <class Gauge, class Visit>
 requires std::is_same_v<std::remove_const_t<Gauge>, GaugeRecord>
 void visit_fields(Gauge& gauge, Visit visit) {
@@ -182,15 +185,15 @@ void visit_fields(Gauge& gauge, Visit visit) {
 
 // One rank's log, in the order in which the operations ended.
 struct RankLog {
-  int rank = 0;  // in the job
-  int world = 1;
-  std::string host;
-  std::string clock;                // times of ranks with equal clocks compare directly
-  std::int64_t unix_offset_ns = 0;  // added to a time: nanoseconds since 1970
-  std::uint64_t dropped = 0;        // records dropped for new ones
-  std::vector<OperationRecord> records;
-  std::vector<RoundRecord> rounds{};
-  std::vector<GaugeRecord> gauges{};
+  int rank = 0;                          // in the job
+  int world = 1;                         // number of ranks of the job
+  std::string host;                      // its name
+  std::string clock;                     // times of ranks with equal clocks compare directly
+  std::int64_t unix_offset_ns = 0;       // added to a time: nanoseconds since 1970
+  std::uint64_t dropped = 0;             // records dropped for new ones
+  std::vector<OperationRecord> records;  // operations
+  std::vector<RoundRecord> rounds{};     // of training that synchronises every H steps
+  std::vector<GaugeRecord> gauges{};     // of compressed tensors
 };
 
 // The same for all fields but the lists of records, which visit_lists() has.

@@ -18,28 +18,28 @@ enum class BandwidthFormula : std::uint8_t { nccl_tests, deepspeed };
 
 // In units of 10^9 bits a second.
 struct Bandwidth {
-  double algbw_gbps = 0;
-  double busbw_gbps = 0;
+  double algbw_gbps = 0;  // size over time
+  double busbw_gbps = 0;  // times the factor of the collective
 };
 // `world` is the job's number of ranks, which only DeepSpeed's formulas use.
 Bandwidth bandwidth_of(const OperationRecord& record, BandwidthFormula formula, int world);
 
 // The successful operations of one name and size. Averages leave out a tenth of the values at each end.
 struct OperationSummary {
-  std::string name;
-  std::uint64_t bytes = 0;
-  std::size_t count = 0;
-  double total_ms = 0;
-  double average_ms = 0;
-  double min_ms = 0;
-  double p50_ms = 0;
-  double p90_ms = 0;
-  double p99_ms = 0;
-  double max_ms = 0;
-  double algbw_gbps = 0;
-  double busbw_gbps = 0;
-  double wire_bytes = 0;  // per operation
-  double compression_ratio = 1;
+  std::string name;              // the log_name, or the operation
+  std::uint64_t bytes = 0;       // size of each operation
+  std::size_t count = 0;         // number of operations
+  double total_ms = 0;           // sum of their times
+  double average_ms = 0;         // mean time
+  double min_ms = 0;             // shortest time
+  double p50_ms = 0;             // median
+  double p90_ms = 0;             // 90th percentile
+  double p99_ms = 0;             // 99th percentile
+  double max_ms = 0;             // longest time
+  double algbw_gbps = 0;         // mean, see Bandwidth
+  double busbw_gbps = 0;         // mean, see Bandwidth
+  double wire_bytes = 0;         // per operation
+  double compression_ratio = 1;  // uncompressed size over the size sent
 };
 // In order of first use; sizes ascend.
 std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula formula = BandwidthFormula::nccl_tests);
@@ -49,25 +49,27 @@ std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula for
 // rank to arrive waits least: an operation's shortest time is that of moving its data, and the rest of each other
 // rank's time was waiting.
 struct StragglerReport {
-  struct Operations {  // of one name and size, as seen by rank `viewer`
-    std::string name;
-    std::uint64_t bytes = 0;
-    std::size_t count = 0;
-    double total_comm_ms = 0;
-    double total_straggler_ms = 0;
-    double average_comm_ms = 0;
-    double average_straggler_ms = 0;
+  // The operations of one name and size, as seen by rank `viewer`.
+  struct Operations {
+    std::string name;                 // the log_name, or the operation
+    std::uint64_t bytes = 0;          // size of each operation
+    std::size_t count = 0;            // number of operations
+    double total_comm_ms = 0;         // moving data
+    double total_straggler_ms = 0;    // waiting for the last rank
+    double average_comm_ms = 0;       // mean of an operation
+    double average_straggler_ms = 0;  // mean of an operation
   };
+  // How often the others waited for a rank, and how long.
   struct Rank {
-    int rank = 0;
+    int rank = 0;              // in the job
     std::size_t last_in = 0;   // operations in which this rank came last
     double waited_for_ms = 0;  // time the others waited for it, on average, over all operations
     double waited_ms = 0;      // time it waited for others
   };
-  std::vector<Operations> operations;
-  std::vector<Rank> ranks;     // ordered by waited_for_ms, the largest first
-  std::size_t compared = 0;    // operations counted
-  std::size_t incomplete = 0;  // operations missing from some member's log
+  std::vector<Operations> operations;  // by name and size
+  std::vector<Rank> ranks;             // ordered by waited_for_ms, the largest first
+  std::size_t compared = 0;            // operations counted
+  std::size_t incomplete = 0;          // operations missing from some member's log
 };
 // `viewer`: the rank whose log gives the operations' times.
 StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer);

@@ -19,9 +19,10 @@
 
 namespace qccl {
 
+// A dimension of a mesh.
 struct Dimension {
-  std::string name;
-  int size = 1;
+  std::string name;  // "dp", "tp", ...
+  int size = 1;      // ranks along it
 };
 
 // The coordinates of each rank: a value, known without any communication. `along` names one or several dimensions,
@@ -36,6 +37,7 @@ class MeshShape {
   // 1, and a dimension of size 1 may be missing from the order.
   static MeshShape ordered(std::string_view order, const std::vector<Dimension>& sizes);
 
+  // From the slowest to the fastest.
   const std::vector<Dimension>& dimensions() const { return dimensions_; }
   // The number of ranks.
   int size() const { return size_; }
@@ -71,6 +73,7 @@ class Mesh {
   // Local. Throws invalid_argument, naming both numbers, unless the shape has as many ranks as the group.
   Mesh(Communicator ranks, MeshShape shape);
 
+  // What it was made with.
   const MeshShape& shape() const { return shape_; }
   const Communicator& ranks() const { return ranks_; }
   // This rank's coordinate.

@@ -33,6 +33,7 @@ template <class T>
 class SharedBuffer {
  public:
   SharedBuffer(std::shared_ptr<void> memory, std::size_t size) : memory_(std::move(memory)), size_(size) {}
+  // The elements; as a range and as a std::span too. Valid as long as a copy lives.
   T* data() const { return static_cast<T*>(memory_.get()); }
   std::size_t size() const { return size_; }
   T& operator[](std::size_t index) const { return data()[index]; }
@@ -55,6 +56,7 @@ class SharedBuffer {
 template <class Group>
 class NamedCalls {
  public:
+  // One count for each rank.
   using Counts = qccl::Counts;
 
   // output = input reduced over all ranks. `count` elements each. In place: input == output.
@@ -207,20 +209,22 @@ class NamedCalls {
   Work recv_async(void* data, std::size_t count, DataType type, int from, MessageOptions options = {}) {
     return self().post(MessageCall{nullptr, data, true, count, type, from, std::move(options)});
   }
+  // The message that sendrecv() sends.
+  struct Outgoing {
+    const void* data;   // what is sent
+    std::size_t count;  // elements
+    DataType type;
+    int to;  // the receiver's rank in the group
+  };
+  // The message that sendrecv() receives; as for recv(), `from` may be kAnySource.
+  struct Incoming {
+    void* data;         // where it goes
+    std::size_t count;  // elements
+    DataType type;
+    int from;  // the sender's rank in the group, or kAnySource
+  };
   // Sends and receives at the same time, so that ranks may exchange in any pattern. The two buffers do not overlap.
   // The error feedback is the send's. Returns the sender's rank.
-  struct Outgoing {
-    const void* data;
-    std::size_t count;
-    DataType type;
-    int to;
-  };
-  struct Incoming {
-    void* data;
-    std::size_t count;
-    DataType type;
-    int from;
-  };
   int sendrecv(const Outgoing& out, const Incoming& in, const MessageOptions& options = {}) {
     MessageOptions receiving = options;
     receiving.error_feedback = {};
@@ -306,6 +310,7 @@ class NamedCalls {
     all_to_all(std::span<const T>(input), std::span<T>(output), std::move(options));
   }
 
+  // Messages of whole vectors, whose sizes are the counts. For a trivially copyable T.
   template <class T>
   void send(const std::vector<T>& data, int to, MessageOptions options = {}) {
     const Moved elements = moved<T>(data.size());

@@ -33,6 +33,7 @@ struct OnebitSizes {
 // some worlds (a multiple of world * lcm(world, 8)), which is a different, equally valid padding.
 OnebitSizes onebit_sizes(std::size_t count, int world);
 
+// Settings of compressed_allreduce().
 struct OnebitOptions {
   std::optional<std::chrono::milliseconds> timeout{};  // of each of the two exchanges; unset: the group's
   std::optional<DeviceStream> stream{};                // see CallOptions::stream; of all four buffers
@@ -41,10 +42,10 @@ struct OnebitOptions {
 // `output` is `input` or overlaps nothing; `input` is only read. The error buffers overlap nothing. They have the sizes
 // of onebit_sizes(), or those of a larger padding.
 struct OnebitBuffers {
-  std::span<const float> input;
-  std::span<float> output;
-  std::span<float> worker_error;
-  std::span<float> server_error;
+  std::span<const float> input;   // this rank's values
+  std::span<float> output;        // the average
+  std::span<float> worker_error;  // of this rank's values
+  std::span<float> server_error;  // of this rank's chunk of the average
 };
 
 // `output` becomes the AVERAGE over the ranks, the same bits on all of them, compressed to a sign per element and one

@@ -40,11 +40,10 @@ namespace qccl::train {
 
 // A part of the model, on this rank. Deltas are float32, whatever the values are.
 struct OuterParameter {
-  std::string name;
-  std::size_t count = 0;
-  // Copies the `count` values into the span, and replaces them by those of the span.
-  std::function<void(std::span<float>)> load;
-  std::function<void(std::span<const float>)> store;
+  std::string name;                                   // decides its layer, see OuterOptions::fragments
+  std::size_t count = 0;                              // elements
+  std::function<void(std::span<float>)> load;         // copies the `count` values into the span
+  std::function<void(std::span<const float>)> store;  // replaces them by those of the span
   // Statistics such as batch norm's: averaged, uncompressed, and not stepped by the optimizer.
   bool is_averaged = false;
 
@@ -72,16 +71,18 @@ class OuterOptimizer {
   virtual void set_learning_rate(double) {}
 };
 
+// Settings of OuterSgd.
 struct OuterSgdOptions {
-  double learning_rate = 0.7;
-  double momentum = 0.9;  // 0: no memory for it
-  bool nesterov = true;
+  double learning_rate = 0.7;  // of the global model
+  double momentum = 0.9;       // 0: no memory for it
+  bool nesterov = true;        // Nesterov's momentum
 };
 
 // As torch.optim.SGD without dampening and weight decay.
 class OuterSgd final : public OuterOptimizer {
  public:
   explicit OuterSgd(const OuterSgdOptions& options = {});
+  // With the rate as it is now.
   const OuterSgdOptions& options() const { return options_; }
   // Before any step, by all ranks alike. The next round that begins uses it; one in flight ends at its own rate.
   void set_learning_rate(double rate) override { options_.learning_rate = rate; }
@@ -109,9 +110,9 @@ struct OuterOptions {
   // The codec of deltas. With topk, every rank receives every other rank's choice, as in SparseLoCo (round_algorithm()
   // in outer_plan.h).
   Compression compression{};
-  bool error_feedback = true;  // what compression left out of a delta is added to the next one
-  double error_decay = 1;      // ... multiplied by this, 0..1
-  bool bfloat16_residual = false;
+  bool error_feedback = true;      // what compression left out of a delta is added to the next one
+  double error_decay = 1;          // what is left out is first multiplied by this, 0..1
+  bool bfloat16_residual = false;  // half of the memory for what is left out
   // Deltas count by the samples that were given to step(), instead of equally. Unset: with every_time.
   std::optional<bool> is_weighted{};
   std::shared_ptr<OuterOptimizer> optimizer{};  // unset: OuterSgd

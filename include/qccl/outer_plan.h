@@ -16,14 +16,15 @@
 
 namespace qccl::train {
 
+// What plan_outer() is asked for.
 struct OuterPlanOptions {
-  std::uint64_t parameters = 0;
-  std::uint64_t layers = 0;  // rows with more fragments are left out; 0: none are
-  int ranks = 2;             // each on a host of its own
-  double step_seconds = 0;   // of a step of the inner optimizer
-  double computing = 0.9;    // share of the time that is to be left for it, 0..1
-  double rate = 0;           // of a host's line, out and in, bytes per second
-  double latency = 0;        // from host to host, seconds
+  std::uint64_t parameters = 0;  // of the model
+  std::uint64_t layers = 0;      // rows with more fragments are left out; 0: none are
+  int ranks = 2;                 // each on a host of its own
+  double step_seconds = 0;       // of a step of the inner optimizer
+  double computing = 0.9;        // share of the time that is to be left for it, 0..1
+  double rate = 0;               // of a host's line, out and in, bytes per second
+  double latency = 0;            // from host to host, seconds
 };
 
 // For a codec and a number of fragments the smallest H, of 17 from 1 to 5000, with which ranks compute for the share
@@ -31,13 +32,13 @@ struct OuterPlanOptions {
 // measured (arXiv 2501.18512), and at most H / fragments. Of a round of time T a rank waits for max(0, T - delay
 // steps). Not counted: the arithmetic of the outer step, and what encoding takes from the cores that compute.
 struct OuterPlanRow {
-  std::string compression;
-  std::uint64_t fragments = 1;
-  std::uint64_t every = 0;  // H; 0: even 5000 is not enough, and the next three are 0
-  std::uint64_t delay = 0;
-  double computing = 0;
-  double bytes_a_step = 0;   // sent by a rank
-  double round_seconds = 0;  // of a fragment
+  std::string compression;      // the codec, as Compression::parse() reads it
+  std::uint64_t fragments = 1;  // parts that are synchronised in turn: P
+  std::uint64_t every = 0;      // H; 0: even 5000 is not enough, and the next three are 0
+  std::uint64_t delay = 0;      // steps in which a round is hidden
+  double computing = 0;         // share of the time
+  double bytes_a_step = 0;      // sent by a rank
+  double round_seconds = 0;     // of a fragment
 };
 
 // The algorithm of an OuterLoop's rounds: one_shot with topk, because a choice from the ranks' sum would leave out most

@@ -25,6 +25,7 @@ namespace qccl {
 // A tensor that owns its memory, unless it is made in the caller's; a value.
 class Tensor {
  public:
+  // The size of each dimension.
   using Shape = std::vector<std::int64_t>;
   // Zeros, in row-major order. Throws invalid_argument for more than 8 dimensions, a negative size, or more bytes than
   // memory can address.
@@ -33,6 +34,7 @@ class Tensor {
   // copies, which share it. A tensor that receives another shape moves to memory of its own.
   Tensor(Shape shape, DataType type, void* memory);
 
+  // Shape, type, number of elements, and memory in row-major order.
   const Shape& shape() const { return shape_; }
   DataType type() const { return type_; }
   std::size_t count() const { return count_; }
@@ -60,6 +62,7 @@ class Tensor {
   std::vector<std::byte> bytes_;  // empty in the caller's memory
 };
 
+// Settings of a Pipeline.
 struct PipelineOptions {
   // true: the shape and type precede every tensor, and the receiving tensor adopts them. false: receivers already have
   // the right shape and type, which saves the latency of a message. The same on all stages.
@@ -76,10 +79,10 @@ struct PipelineOptions {
 // The tensors one stage moves in one call; null tensors do not move. The first and the last stage are neighbours of
 // each other.
 struct PipelineExchange {
-  const Tensor* send_next = nullptr;
-  const Tensor* send_prev = nullptr;
-  Tensor* recv_prev = nullptr;
-  Tensor* recv_next = nullptr;
+  const Tensor* send_next = nullptr;  // to the next stage
+  const Tensor* send_prev = nullptr;  // to the previous stage
+  Tensor* recv_prev = nullptr;        // from the previous stage
+  Tensor* recv_next = nullptr;        // from the next stage
 };
 
 // The stages of a model, one per rank of a group, in rank order. Every call blocks until its tensors are sent and
@@ -92,6 +95,7 @@ class Pipeline {
   // misuse on all stages if the options differ.
   explicit Pipeline(Communicator stages, const PipelineOptions& options = {});
 
+  // This rank's stage, from 0; the number of stages; whether this is the first or the last of them.
   int stage() const { return group_.rank(); }
   int stages() const { return group_.size(); }
   bool is_first() const { return stage() == 0; }

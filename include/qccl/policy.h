@@ -31,10 +31,11 @@
 
 namespace qccl {
 
+// What a policy knows of a tensor.
 struct TensorInfo {
-  std::string_view name{};
+  std::string_view name{};  // which name= matches
   std::uint64_t count = 0;  // elements
-  int dimensions = 1;
+  int dimensions = 1;       // their number
   DataType type = DataType::float32;
 };
 

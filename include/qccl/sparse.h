@@ -24,9 +24,9 @@ namespace qccl {
 
 // A sparse tensor in the caller's memory. At least one sparse dimension, at most 16 of both kinds.
 struct SparseView {
-  std::vector<std::int64_t> sparse_sizes{};
-  std::vector<std::int64_t> dense_sizes{};
-  DataType type = DataType::float32;
+  std::vector<std::int64_t> sparse_sizes{};  // of the dimensions that an index names
+  std::vector<std::int64_t> dense_sizes{};   // of a stored block; empty: single elements
+  DataType type = DataType::float32;         // of an element
   // A row for each sparse dimension, each with as many indices as elements are stored. Values of a repeated index are
   // added.
   std::span<const std::int64_t> indices{};
@@ -35,11 +35,11 @@ struct SparseView {
 
 // A sparse tensor that owns its memory. Each index occurs once; indices ascend, the first dimension being the slowest.
 struct SparseTensor {
-  std::vector<std::int64_t> sparse_sizes{};
-  std::vector<std::int64_t> dense_sizes{};
-  DataType type = DataType::float32;
-  std::vector<std::int64_t> indices{};
-  std::vector<std::byte> values{};
+  std::vector<std::int64_t> sparse_sizes{};  // of the dimensions that an index names
+  std::vector<std::int64_t> dense_sizes{};   // of a stored block; empty: single elements
+  DataType type = DataType::float32;         // of an element
+  std::vector<std::int64_t> indices{};       // a row for each sparse dimension
+  std::vector<std::byte> values{};           // a block for each stored element
 
   // Number of stored elements.
   std::size_t elements() const { return sparse_sizes.empty() ? 0 : indices.size() / sparse_sizes.size(); }
@@ -49,6 +49,7 @@ struct SparseTensor {
   }
 };
 
+// Settings of sparse_all_reduce().
 struct SparseOptions {
   ReduceOp op = ReduceOp::sum;  // or avg, premul_sum
   double premul_factor = 1;     // as in CallOptions
@@ -85,9 +86,10 @@ class SparseSum {
   // A rank's elements: the linear index of each (4 or 8 bytes, the first dimension being the slowest), and the values.
   // This rank's are filled in; the caller fills the others'. Valid as long as the SparseSum.
   struct Part {
-    std::span<std::byte> places;
-    std::span<std::byte> values;
+    std::span<std::byte> places;  // linear indices
+    std::span<std::byte> values;  // their blocks
   };
+  // The part of a rank.
   Part part(int rank);
 
   // Returns the sum; call it once all parts are filled.

@@ -40,11 +40,13 @@ enum class Start : std::uint8_t {
 
 // How a process ended.
 struct End {
+  // By itself, or by a signal.
   enum class Kind : std::uint8_t { exited, killed };
-  Kind kind = Kind::exited;
-  int code = 0;  // exit code, or signal number
+  Kind kind = Kind::exited;  // by itself, or by a signal
+  int code = 0;              // exit code, or signal number
   friend bool operator==(const End&, const End&) = default;
 };
+// The two ends, for JobOptions::ends and for comparison.
 inline End exited(int code) { return {End::Kind::exited, code}; }
 inline End killed(int signal) { return {End::Kind::killed, signal}; }
 
@@ -60,56 +62,60 @@ enum class Skip : std::uint8_t {
   too_few_cores = 75,
   other = 86,  // GTEST_SKIP() in a rank
 };
+// A reason to skip, as reports show it.
 struct SkipCode {
-  Skip skip;
-  const char* name;
-  const char* meaning;
+  Skip skip;            // the exit code
+  const char* name;     // "not_root", ...
+  const char* meaning;  // for people
 };
 // Every reason, ordered by code.
 std::span<const SkipCode> skip_codes();
 
 // A fault injected into a rank at a point that its test names by Rank::point().
 struct Fault {
+  // What happens to the rank.
   enum class Action : std::uint8_t {
     kill,  // SIGKILL; the rank is then expected to end by it
     stop,  // SIGSTOP
     cut,   // both directions of all its stream connections, TCP and unix, are shut down
   };
-  Action action = Action::kill;
-  int rank = 0;
-  std::string point{};
+  Action action = Action::kill;           // what happens
+  int rank = 0;                           // which it happens to
+  std::string point{};                    // where, as its Rank::point() names it
   std::optional<Milliseconds> after{};    // delay after the point; the fault then hits whatever the rank is doing
   std::optional<Milliseconds> lasting{};  // stop: until SIGCONT; unset: until all other ranks have ended
 };
 
+// Settings of run_ranks().
 struct JobOptions {
-  int world = 2;  // ranks, 1 to 1024
-  Start start = Start::fork;
+  int world = 2;              // ranks, 1 to 1024
+  Start start = Start::fork;  // how processes begin
   // All ranks must end within this time; ranks still running are then killed, and the failure has their stacks and
   // state.
   Milliseconds deadline{60'000};
   // Time for the other ranks to end once one rank has ended unexpectedly.
   Milliseconds grace{5'000};
   TransportChoice transport = TransportChoice::automatic;  // of Rank::options()
-  std::map<std::string, std::string> environment{};        // variables added in every rank
-  std::vector<Fault> faults{};
-  std::map<int, End> ends{};  // by rank, where an end other than exited(0) is expected
+  std::map<std::string, std::string> environment{};        // added in every rank, beside RANK, WORLD_SIZE, ...
+  std::vector<Fault> faults{};                             // each must happen
+  std::map<int, End> ends{};                               // by rank, where an end other than exited(0) is expected
 };
 
 // The outcome of a rank.
 struct RankReport {
-  End end{};
-  bool finished = false;                // its function returned
-  std::string output{};                 // the first MiB of standard output and error
-  std::vector<std::string> failures{};  // failed assertions, and an uncaught exception
-  std::map<std::string, Time> points{};
-  std::optional<Time> fault{};  // when the rank's fault happened
+  End end{};                             // how its process ended
+  bool finished = false;                 // its function returned
+  std::string output{};                  // the first MiB of standard output and error
+  std::vector<std::string> failures{};   // failed assertions, and an uncaught exception
+  std::map<std::string, Time> points{};  // when it reached them
+  std::optional<Time> fault{};           // when the rank's fault happened
 };
 
+// The outcome of a job.
 struct Report {
-  std::vector<RankReport> ranks{};
-  bool passed = false;
-  bool skipped = false;
+  std::vector<RankReport> ranks{};  // by rank
+  bool passed = false;              // every rank did what was expected of it
+  bool skipped = false;             // every rank skipped, for the same reason
 };
 
 // A rank as seen by its test's function. Lives as long as the process. Thread-safe.
@@ -120,6 +126,7 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
+  // Its number, from 0; the number of ranks.
   int rank() const;
   int world() const;
 

@@ -27,21 +27,19 @@ namespace qccl::train {
 
 // A part of the model. The caller owns the memory, which must outlive the DataParallel.
 struct Parameter {
-  std::string name;
-  std::span<float> value;
+  std::string name;           // used by policies
+  std::span<float> value;     // rank 0's are copied to all ranks at the start
   std::span<float> gradient;  // as many elements
   int dimensions = 2;         // used by policies
 };
 
+// Settings of a DataParallel; the same on all ranks.
 struct DataParallelOptions {
-  // Parameters share a bucket of up to this many bytes; the first ones to be ready fill a smaller bucket, so that
-  // sending begins soon.
+  // Of the bucket that the first parameters to be ready share: smaller than others, so that sending begins soon.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  std::size_t bucket_bytes = std::size_t{25} << 20;
-  // How each gradient is compressed, by name, size and step; by default not at all. With error feedback, the error of a
-  // parameter's gradient is added to its next gradient.
-  Policy policy{};
-  bool error_feedback = true;
+  std::size_t bucket_bytes = std::size_t{25} << 20;  // parameters share a bucket of up to so many bytes
+  Policy policy{};             // how each gradient is compressed, by name, size and step; by default not at all
+  bool error_feedback = true;  // the error of a parameter's gradient is added to its next gradient
   // true: finish() treats parameters that were not ready on this rank as unused. They count as zeros, and the gradient
   // of a parameter that no rank has used stays unchanged. Costs a small all_reduce a step. false: such a parameter is
   // an error.
@@ -81,6 +79,7 @@ class DataParallel {
     DataParallel& model_;
   };
 
+  // Number of buckets.
   std::size_t buckets() const;
   // Number of finished steps, which policies use; set it after loading a checkpoint.
   std::uint64_t step() const;
@@ -95,6 +94,7 @@ class DataParallel {
   std::unique_ptr<State> state_;
 };
 
+// Settings of a Join; the same on all ranks.
 struct JoinOptions {
   // true: gradients are divided by the number of ranks. false: by the number of ranks that still have batches.
   bool divide_by_initial_world = true;

@@ -12,7 +12,7 @@ namespace qccl {
 
 // Storage of a 16-bit float. The library does the arithmetic; this type has none.
 struct float16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  // as IEEE 754 and bfloat16 lay them out
 };
 struct bfloat16 {
   std::uint16_t bits;
@@ -35,12 +35,22 @@ enum class DataType : std::uint8_t {
   boolean
 };
 
-// Integers wrap around. For booleans sum and max are or, prod and min are and. avg is the fp32 sum divided by the
-// group's size. premul_sum adds each rank's input times that rank's CallOptions::premul_factor; the product is computed
-// in fp32 (float64: in double) and rounded to the type. min and max: NaN wins over every number, and -0 < +0.
-// supports() says which types allow which operations.
-enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod, bit_and, bit_or, bit_xor, premul_sum };
+// Integers wrap around. For booleans sum and max are or, prod and min are and. supports() says which types allow which
+// operations.
+enum class ReduceOp : std::uint8_t {
+  sum,
+  avg,  // the fp32 sum divided by the group's size
+  min,  // NaN wins over every number, and -0 < +0
+  max,  // as min
+  prod,
+  bit_and,
+  bit_or,
+  bit_xor,
+  premul_sum,  // each rank's input times its CallOptions::premul_factor: computed in fp32 (float64: in double), rounded
+               // to the type, then added
+};
 
+// The operations of a whole group.
 enum class Collective : std::uint8_t {
   all_reduce,
   broadcast,
@@ -53,11 +63,13 @@ enum class Collective : std::uint8_t {
   all_to_all
 };
 
+// All of them, in the order shown to users.
 inline constexpr Collective kEveryCollective[] = {
     Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
     Collective::reduce_scatter, Collective::all_gather, Collective::gather,
     Collective::scatter,        Collective::all_to_all, Collective::barrier};
 
+// It adds, or reduces by another operation.
 constexpr bool is_reduction(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter;
@@ -91,30 +103,31 @@ constexpr double bus_factor(Collective collective, int ranks) {
   return has_pieces(collective) ? others : 1;
 }
 
-// one_shot: every rank sends directly to all destinations at once. sra: scatter-reduce, then gather. ring: from
-// neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree from or to the root. pairwise:
-// one receiver after another; an all_reduce is sra whose inputs leave so. hierarchical: uncompressed inside each host;
-// between hosts each element once per host. recursive_doubling: all ranks swap partial sums, log2(world) times;
-// compressed it is one_shot. Compressed ring, tree and binomial sums are rounded at every hop; see
+// How data travels between the ranks. Compressed ring, tree and binomial sums are rounded at every hop; see
 // tools/perf/perf_bound.h. The library may have algorithms without an enumerator: algorithm_named() finds them.
 enum class Algorithm : std::uint8_t {
-  automatic,
-  one_shot,
-  sra,
-  ring,
-  tree,
-  binomial,
-  pairwise,
-  hierarchical,
-  recursive_doubling,
+  automatic,           // the one that is predicted to be the fastest
+  one_shot,            // every rank sends directly to all destinations at once
+  sra,                 // scatter-reduce, then gather
+  ring,                // from neighbour to neighbour
+  tree,                // two binary trees, half the data each
+  binomial,            // a tree from or to the root
+  pairwise,            // one receiver after another; an all_reduce is sra whose inputs leave so
+  hierarchical,        // uncompressed inside each host; between hosts each element once per host
+  recursive_doubling,  // all ranks swap partial sums, log2(world) times; compressed it is one_shot
 };
 
 // As the rank to receive from: the message that arrives first, from any rank.
 inline constexpr int kAnySource = -1;
 
-// automatic: shared memory between ranks of one host, TCP between hosts.
-enum class TransportChoice : std::uint8_t { automatic, shm, tcp };
+// What carries the data.
+enum class TransportChoice : std::uint8_t {
+  automatic,  // shared memory between ranks of one host, TCP between hosts
+  shm,        // shared memory only
+  tcp,        // TCP only
+};
 
+// Bytes of an element.
 constexpr std::size_t element_bytes(DataType type) {
   switch (type) {
     case DataType::float64:
@@ -134,6 +147,7 @@ constexpr std::size_t element_bytes(DataType type) {
   return 0;
 }
 
+// Of 16, 32 or 64 bits.
 constexpr bool is_floating(DataType type) {
   return type == DataType::float32 || type == DataType::float64 || type == DataType::float16 ||
          type == DataType::bfloat16;
@@ -154,6 +168,7 @@ constexpr bool supports(DataType type, ReduceOp op) {
 // Sums of any kind, which codecs can compress: they lose little of each.
 constexpr bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
+// A codec can compress elements of this type.
 constexpr bool is_compressible(DataType type) {
   return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
 }
@@ -204,8 +219,9 @@ constexpr DataType data_type_of() {
 // are sent as bytes.
 struct Moved {
   DataType type;
-  std::size_t count;
+  std::size_t count;  // elements of that type
 };
+// What to pass for `count` elements of T.
 template <class T>
 constexpr Moved moved(std::size_t count) {
   static_assert(std::is_trivially_copyable_v<T>, "only trivially copyable elements can be sent");

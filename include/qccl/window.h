@@ -36,6 +36,7 @@ class Window {
  public:
   explicit Window(std::shared_ptr<internal::WindowState> state) : state_(std::move(state)) {}
 
+  // This rank's number in the group; the number of ranks.
   int rank() const;
   int size() const;
   // What the rank has opened the window with.
@@ -46,14 +47,16 @@ class Window {
   // again, which may be before it has arrived. `to` may be this rank itself: then it ends when it has arrived. Throws
   // invalid_argument, and nothing is sent, if there is no such rank or its window has no room there.
   struct Put {
-    const void* data;
-    std::size_t bytes;
-    int to;
-    std::size_t offset;
+    const void* data;    // in this rank's memory
+    std::size_t bytes;   // their number
+    int to;              // rank in the group
+    std::size_t offset;  // in bytes, into that rank's window
   };
   using Timeout = std::optional<Milliseconds>;  // of the call; unset: that of the group when the window was opened
+  // Writes as described above, and signals. Blocks until the put ends; put_async() returns at once.
   void put(const Put& put, Timeout timeout = {}) { put_async(put, timeout).wait(); }
   Work put_async(const Put& put, Timeout timeout = {});
+  // Signals without writing.
   void signal(int to, Timeout timeout = {}) { signal_async(to, timeout).wait(); }
   Work signal_async(int to, Timeout timeout = {});
 

@@ -63,16 +63,36 @@ def measure_encoding(compression: str, values: torch.Tensor, most: int) -> Encod
 def log_gauge(backend: Any, fields: dict[str, Any]) -> None: ...
 
 class MeshShape:
+    """The coordinates of each rank in a mesh: a value, known without any communication.
+
+    Args:
+        sizes: of each dimension, from the slowest to the fastest.
+
+    `along` names one or several dimensions, joined by "-". Raises ValueError, which lists the dimensions, for one that
+    the mesh does not have.
+    """
+
     def __init__(self, sizes: dict[str, int]) -> None: ...
     @staticmethod
-    def ordered(order: str, sizes: dict[str, int]) -> MeshShape: ...
+    def ordered(order: str, sizes: dict[str, int]) -> MeshShape:
+        """See qccl.mesh.ordered()."""
+
     @property
-    def sizes(self) -> dict[str, int]: ...
+    def sizes(self) -> dict[str, int]:
+        """Of each dimension, from the slowest to the fastest."""
+
     @property
-    def size(self) -> int: ...
-    def coordinate(self, rank: int, dimension: str) -> int: ...
-    def group_of(self, rank: int, along: str) -> list[int]: ...
-    def groups(self, along: str) -> list[list[int]]: ...
+    def size(self) -> int:
+        """The number of ranks."""
+
+    def coordinate(self, rank: int, dimension: str) -> int:
+        """Where the rank is in a dimension, from 0."""
+
+    def group_of(self, rank: int, along: str) -> list[int]:
+        """The ranks that differ from this one, if at all, in these dimensions alone; in ascending order."""
+
+    def groups(self, along: str) -> list[list[int]]:
+        """All such groups, by their first ranks."""
 
 class Pipeline:
     def __init__(self, group: Any, variable_shapes: bool, compression: str, error_feedback: bool) -> None: ...

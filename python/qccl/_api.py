@@ -18,8 +18,8 @@ from ._feedback import ErrorFeedback
 class Policy:
     """Chooses the compression of a tensor by its name, size, dimensions and type, and by the training step.
 
-    policy = qccl.Policy("warmup=100; name=*.embed* minmax:bits=8; minmax:bits=8 @1000 minmax:bits=4")
-    policy.choose("h.0.mlp.weight", gradient, step)
+        policy = qccl.Policy("warmup=100; name=*.embed* minmax:bits=8; minmax:bits=8 @1000 minmax:bits=4")
+        policy.choose("h.0.mlp.weight", gradient, step)
 
     The first rule that matches applies. A rule has conditions (name=GLOB|GLOB, bytes=64K.., dims=2.., type=float32|
     float16|bfloat16) and a compression, which `@STEP SPEC` changes from that step on. By default a rule applies to
@@ -74,9 +74,11 @@ def all_reduce(
 ) -> dist.Work | None:
     """dist.all_reduce() with its own compression, which applies to tensors of any size.
 
-    compression: as in Options; None uses the group's, "none" sends the tensor uncompressed.
-    error_feedback: this tensor's, with as many elements; only for sums and averages of floating point tensors.
-    keep_input: if the call fails, the tensor is what it was before, so that the call can be repeated; costs one copy.
+    Args:
+        compression: as in Options; None uses the group's, "none" sends the tensor uncompressed.
+        error_feedback: this tensor's, with as many elements; only for sums and averages of floating point tensors.
+        keep_input: if the call fails, the tensor is what it was before, so that the call can be repeated; costs one
+            copy.
 
     All ranks must give the same. Sparse tensors are never compressed: without the first two arguments they are added as
     by dist.all_reduce().
@@ -103,12 +105,13 @@ def send(
 ) -> dist.Work | None:
     """dist.send() with its own compression, which applies to tensors of any size; with async_op, dist.isend().
 
-    dst: as in dist.send(), the receiver's rank in the world.
-    compression: of a floating point tensor, as in Options. None: the group's message_compression, else
-        QCCL_MESSAGE_COMPRESSION; "none": uncompressed. The receiver gives the same, and gets what one encoding leaves,
-        within the codec's bound.
-    error_feedback: the sender's, of as many elements: the error of this message is added to the next one with it. One
-        for each receiver and use of a tag; wait for a message before the next.
+    Args:
+        dst: as in dist.send(), the receiver's rank in the world.
+        compression: of a floating point tensor, as in Options. None: the group's message_compression, else
+            QCCL_MESSAGE_COMPRESSION; "none": uncompressed. The receiver gives the same, and gets what one encoding
+            leaves, within the codec's bound.
+        error_feedback: the sender's, of as many elements: the error of this message is added to the next one with it.
+            One for each receiver and use of a tag; wait for a message before the next.
 
     Raises NotImplementedError if the type can't be compressed; ValueError for an unknown compression, an error feedback
     of another size, or a rank that is not in the group; and the errors of dist.send() if the operation fails, on both
@@ -134,8 +137,9 @@ def recv(
 ) -> dist.Work | int:
     """dist.recv() of what qccl.send() sends with the same compression; with async_op, dist.irecv().
 
-    src: as in dist.recv(), the sender's rank in the world; None takes a message of any rank. Without async_op, returns
-        it.
+    Args:
+        src: as in dist.recv(), the sender's rank in the world; None takes a message of any rank. Without async_op,
+            returns it.
 
     Raises what send() raises.
     """

@@ -53,10 +53,11 @@ def shrink(
         except (dist.DistNetworkError, dist.DistBackendError):
             qccl.shrink()
 
-    quorum: "majority" takes more than half of the ranks, or the half with rank 0, to go on without ranks that may still
-        be running. "any" does not; use it only where something else has ended the others.
-    patience: a rank that is silent for so long is left out. None: QCCL_PEER_TIMEOUT, else 60 s.
-    timeout: of this call. None: the group's.
+    Args:
+        quorum: "majority" takes more than half of the ranks, or the half with rank 0, to go on without ranks that may
+            still be running. "any" does not; use it only where something else has ended the others.
+        patience: a rank that is silent for so long is left out. None: QCCL_PEER_TIMEOUT, else 60 s.
+        timeout: of this call. None: the group's.
 
     Raises ValueError for another quorum, `without` with this rank, or a rank that does not exist; DistBackendError if
     too few ranks are left or the others went on without this one; DistNetworkError if a rank that lives has not called

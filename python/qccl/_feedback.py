@@ -10,14 +10,15 @@ from . import _C
 class ErrorFeedback:
     """The residual of one tensor that qccl.all_reduce() sums: two float32 for each element.
 
-    feedback = qccl.ErrorFeedback(gradient.numel())
-    qccl.all_reduce(gradient, compression="minmax:bits=2", error_feedback=feedback)
+        feedback = qccl.ErrorFeedback(gradient.numel())
+        qccl.all_reduce(gradient, compression="minmax:bits=2", error_feedback=feedback)
 
     Each rank has its own; either all ranks of a call pass one or none does. One call at a time may use it. After a call
     that failed, residual and counter are what they were before it.
 
-    count: elements of the tensor.
-    counter: calls so far. Random rounding depends on it, so a rank that joins later takes its peers' counter.
+    Args:
+        count: elements of the tensor.
+        counter: calls so far. Random rounding depends on it, so a rank that joins later takes its peers' counter.
 
     Raises ValueError if one of them is negative.
     """

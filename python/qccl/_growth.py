@@ -38,10 +38,11 @@ def grow(
     nothing changes. Otherwise all other groups are destroyed, as by qccl.shrink(): make them again. The new group has
     the options and the compression of the old one, and a store of its own at rank 0.
 
-    at_least: waits for so many newcomers.
-    at_most: takes no more than that; the others wait on.
-    patience: how long a newcomer that does not answer is waited for. None: 2 s.
-    timeout: of this call. None: QCCL_INIT_TIMEOUT, else 300 s.
+    Args:
+        at_least: waits for so many newcomers.
+        at_most: takes no more than that; the others wait on.
+        patience: how long a newcomer that does not answer is waited for. None: 2 s.
+        timeout: of this call. None: QCCL_INIT_TIMEOUT, else 300 s.
 
     Raises ValueError for wrong arguments; DistBackendError if no rank is open; DistNetworkError if fewer newcomers
     came, or ranks and newcomers could not connect (the group stays usable), or if a rank was lost.
@@ -71,12 +72,13 @@ def join(
 
     Instead of dist.init_process_group(). Rank and world size come from the job.
 
-    doors: of one or more of its ranks, as door() gives them, with commas; or "store", for those that the job's first
-        store lists, which is found by MASTER_ADDR and MASTER_PORT, as its ranks found it. None: QCCL_JOIN.
-    store: that store, if the ranks gave one to init_process_group(), in place of doors.
-    backend: as the job's ranks gave it to init_process_group().
-    timeout: for the waiting. None: QCCL_INIT_TIMEOUT, else 300 s.
-    pg_options: the same as theirs. The compression comes from the job.
+    Args:
+        doors: of one or more of its ranks, as door() gives them, with commas; or "store", for those that the job's
+            first store lists, which is found by MASTER_ADDR and MASTER_PORT, as its ranks found it. None: QCCL_JOIN.
+        store: that store, if the ranks gave one to init_process_group(), in place of doors.
+        backend: as the job's ranks gave it to init_process_group().
+        timeout: for the waiting. None: QCCL_INIT_TIMEOUT, else 300 s.
+        pg_options: the same as theirs. The compression comes from the job.
 
     Raises ValueError for doors that are none, another key or other settings; DistNetworkError if no job took this
     process in.

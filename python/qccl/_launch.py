@@ -36,15 +36,17 @@ def init_distributed(
     as qccl::init()'s (docs/launchers.md). Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
     MASTER_PORT in os.environ if they are not set, LOCAL_RANK and LOCAL_WORLD_SIZE only if the launcher provides them.
 
-    dist_backend: None is "qccl".
-    auto_mpi_discovery: False leaves everything to torch, which requires the variables.
-    distributed_port: for rank 0's store if the launcher sets no MASTER_PORT; 29500 lets rank 0 choose a free one.
-    verbose: rank 0 logs the result, to the logger "qccl".
-    timeout: of the group's operations, and of the search for all ranks.
-    dist_init_required: False raises RuntimeError if there is no process group yet; None and True make one.
-    config: DeepSpeed's configuration, as for configure_log(): its settings of the communication log, if any, apply
-        from now on.
-    rank, world_size: this process's, in place of the launcher's.
+    Args:
+        dist_backend: None is "qccl".
+        auto_mpi_discovery: False leaves everything to torch, which requires the variables.
+        distributed_port: for rank 0's store if the launcher sets no MASTER_PORT; 29500 lets rank 0 choose a free one.
+        verbose: rank 0 logs the result, to the logger "qccl".
+        timeout: of the group's operations, and of the search for all ranks.
+        dist_init_required: False raises RuntimeError if there is no process group yet; None and True make one.
+        config: DeepSpeed's configuration, as for configure_log(): its settings of the communication log, if any, apply
+            from now on.
+        rank: this process's, in place of the launcher's.
+        world_size: this process's, in place of the launcher's.
 
     If a process group exists, only `config` is applied; a `dist_backend` that differs from the group's backend gives a
     warning. Raises ValueError for variables that are invalid or contradict each other.

@@ -38,14 +38,15 @@ def configure_log(
 ) -> None:
     """Changes settings of this process's log, for operations that begin from now on; None leaves a setting unchanged.
 
-    config: DeepSpeed's configuration, as a dictionary, its file, or a DeepSpeedConfig. Its section "comms_logger"
-        applies, including "enabled"; missing keys get DeepSpeed's defaults. The other arguments override it.
-    enabled: whether operations are logged.
-    prof_all: log all of them; else those in prof_ops, by the library's, torch's or DeepSpeed's names.
-    verbose: rank 0 writes DeepSpeed's line to standard error for each operation that ends.
-    debug: an operation's name includes the function that made the call.
-    file: at the end each rank writes the log to this name + rank + ".json", as QCCL_LOG_FILE does.
-    capacity: records kept; new ones replace the oldest.
+    Args:
+        config: DeepSpeed's configuration, as a dictionary, its file, or a DeepSpeedConfig. Its section "comms_logger"
+            applies, including "enabled"; missing keys get DeepSpeed's defaults. The other arguments override it.
+        enabled: whether operations are logged.
+        prof_all: log all of them; else those in prof_ops, by the library's, torch's or DeepSpeed's names.
+        verbose: rank 0 writes DeepSpeed's line to standard error for each operation that ends.
+        debug: an operation's name includes the function that made the call.
+        file: at the end each rank writes the log to this name + rank + ".json", as QCCL_LOG_FILE does.
+        capacity: records kept; new ones replace the oldest.
 
     Call it before or after init_process_group(). Raises ValueError for unknown keys and operations.
     """
@@ -66,14 +67,15 @@ def log_summary(
 ) -> dict[str, Any] | None:
     """Prints DeepSpeed's tables of the log on rank 0.
 
-    show_straggler: also shows which ranks kept their peers waiting. The call is then collective over the default
-        process group.
-    return_dict: returns, on every rank, {"summary": {operation: {bytes: ...}}, "straggler_analysis": ..., "stragglers":
-        ..., "metadata": ...} with DeepSpeed's keys and also percentiles, bytes sent and compression ratio;
-        "stragglers" lists the ranks, those that peers waited for longest first.
-    show_traffic: also shows percentiles, bytes on the wire and compression ratios.
-    formulas: the bandwidth formulas: "nccl-tests" uses the size of each operation's own group. "deepspeed" reports too
-        high an algbw for all_reduce and reduce_scatter, and takes every group for the whole job.
+    Args:
+        show_straggler: also shows which ranks kept their peers waiting. The call is then collective over the default
+            process group.
+        return_dict: returns, on every rank, {"summary": {operation: {bytes: ...}}, "straggler_analysis": ...,
+            "stragglers": ..., "metadata": ...} with DeepSpeed's keys and also percentiles, bytes sent and compression
+            ratio; "stragglers" lists the ranks, those that peers waited for longest first.
+        show_traffic: also shows percentiles, bytes on the wire and compression ratios.
+        formulas: the bandwidth formulas: "nccl-tests" uses the size of each operation's own group. "deepspeed" reports
+            too high an algbw for all_reduce and reduce_scatter, and takes every group for the whole job.
     """
     rows, latency_table, traffic_table, rank, world = _C.log_summary(_is_deepspeed(formulas))
     tables = [latency_table, *([traffic_table] if show_traffic else [])]
@@ -108,22 +110,27 @@ class CommsLogger:
 
     @property
     def enabled(self) -> bool:
+        """Whether operations are logged."""
         return bool(_C.log_options()["enabled"])
 
     @property
     def verbose(self) -> bool:
+        """Whether rank 0 writes a line for each operation that ends."""
         return bool(_C.log_options()["verbose"])
 
     @property
     def prof_all(self) -> bool:
+        """Whether all operations are logged; else those in prof_ops."""
         return bool(_C.log_options()["prof_all"])
 
     @property
     def prof_ops(self) -> list[str]:
+        """The operations and names that are logged where prof_all is False."""
         return list(_C.log_options()["prof_ops"])
 
     @property
     def debug(self) -> bool:
+        """Whether an operation's name includes the function that made the call."""
         return bool(_C.log_options()["debug"])
 
     def start_profiling_comms(self) -> None:
@@ -135,9 +142,11 @@ class CommsLogger:
         configure_log(prof_all=False)
 
     def start_profiling_op(self, op_name_list: list[str]) -> None:
+        """Adds operations to prof_ops."""
         configure_log(prof_ops=list(dict.fromkeys([*self.prof_ops, *op_name_list])))
 
     def stop_profiling_op(self, op_name_list: list[str]) -> None:
+        """Takes operations from prof_ops."""
         configure_log(prof_ops=[name for name in self.prof_ops if name not in op_name_list])
 
     def records(self, formulas: str = "nccl-tests") -> list[dict[str, Any]]:
@@ -155,6 +164,7 @@ class CommsLogger:
         return found
 
     def has_data(self) -> bool:
+        """Whether any operation has been logged."""
         return self.get_total_operations() > 0
 
     def reset_data(self) -> None:
@@ -162,9 +172,11 @@ class CommsLogger:
         _C.clear_log()
 
     def get_operation_names(self) -> list[str]:
+        """The names of the logged operations, in order of first use."""
         return list(self.get_raw_data())
 
     def get_total_operations(self) -> int:
+        """How many operations the log has."""
         return len(self.records())
 
     def get_operation_summary(self, operation_name: str) -> dict[int, dict[str, Any]] | None:

@@ -54,18 +54,20 @@ class _JoinState:
 class State:
     """The state that compress_hook() keeps between steps: the step, and the residual of each parameter of this rank.
 
-    model: the DistributedDataParallel, or the module in it; with the module, averages are always over all ranks.
-    policy: the compression of each parameter's gradient, a qccl.Policy or its text. A text without conditions, such as
-        "minmax:bits=4", leaves small and one-dimensional parameters uncompressed. "budget=1.5" gives each parameter the
-        step of codec grid that makes the total error least with so many bits an element in the mean.
-    error_feedback: adds the compression error of a parameter's gradient to its next gradient; costs two float32 for
-        each compressed element.
-    group: the process group of backend qccl to average over. None means the model's own group, or the default group if
-        `model` is the module in a DistributedDataParallel.
-    optimizer: weighs errors for a budget by the second moments of Adam and the like. None: all count alike.
-    gauge_every: steps from one measurement of report() to the next, each a few milliseconds for a parameter; 0: none.
-    most_nmse: the relative squared error of a parameter's encoding above which rank 0 warns, once, as it does of a
-        residual that piles up (logger `qccl`).
+    Args:
+        model: the DistributedDataParallel, or the module in it; with the module, averages are always over all ranks.
+        policy: the compression of each parameter's gradient, a qccl.Policy or its text. A text without conditions, such
+            as "minmax:bits=4", leaves small and one-dimensional parameters uncompressed. "budget=1.5" gives each
+            parameter the step of codec grid that makes the total error least with so many bits an element in the mean.
+        error_feedback: adds the compression error of a parameter's gradient to its next gradient; costs two float32 for
+            each compressed element.
+        group: the process group of backend qccl to average over. None means the model's own group, or the default group
+            if `model` is the module in a DistributedDataParallel.
+        optimizer: weighs errors for a budget by the second moments of Adam and the like. None: all count alike.
+        gauge_every: steps from one measurement of report() to the next, each a few milliseconds for a parameter; 0:
+            none.
+        most_nmse: the relative squared error of a parameter's encoding above which rank 0 warns, once, as it does of a
+            residual that piles up (logger `qccl`).
 
     All ranks must give the same. Buckets may be rebuilt, because residuals belong to parameters. Raises ValueError for
     a text that is not a policy.

@@ -37,15 +37,16 @@ _LEAST_BYTES = 64 << 10  # the same limit as for the compression of groups: docs
 class State:
     """Compresses the gradients of FSDP2's modules, and keeps each module's residual on this rank.
 
-    model: a module that fully_shard() was applied to, or that contains such modules. Each sharded module with
-        parameters of its own reduce-scatters the gradients of all of them as one tensor.
-    compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent uncompressed.
-    error_feedback: adds a tensor's compression error to the next one; costs two float32 for each element.
-    replicate: None compresses the reduce-scatters, over the group that the model is sharded over, which is qccl's. A
-        one-dimensional mesh or a process group of qccl's leaves them as they are, whatever their backend. After each,
-        it averages the shard over the ranks that have the same shard, on the other hosts, with compression and a
-        residual for each shard. The result is that of torch's HSDP, as are the effects of set_requires_all_reduce(),
-        set_gradient_divide_factor() and of a policy's reduce_dtype.
+    Args:
+        model: a module that fully_shard() was applied to, or that contains such modules. Each sharded module with
+            parameters of its own reduce-scatters the gradients of all of them as one tensor.
+        compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent uncompressed.
+        error_feedback: adds a tensor's compression error to the next one; costs two float32 for each element.
+        replicate: None compresses the reduce-scatters, over the group that the model is sharded over, which is qccl's.
+            A one-dimensional mesh or a process group of qccl's leaves them as they are, whatever their backend. After
+            each, it averages the shard over the ranks that have the same shard, on the other hosts, with compression
+            and a residual for each shard. The result is that of torch's HSDP, as are the effects of
+            set_requires_all_reduce(), set_gradient_divide_factor() and of a policy's reduce_dtype.
 
     All ranks must give the same. Raises ValueError if nothing is sharded, for an unknown compression, if fully_shard()
     was given a shard_placement_fn that splits a module into several groups, and for a group that is not qccl's; with

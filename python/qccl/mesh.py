@@ -1,9 +1,9 @@
 """Process groups along the named dimensions of a mesh: pipeline stages, data-parallel copies, tensor-parallel parts.
 
-mesh = qccl.mesh.Mesh({"pp": 2, "dp": 4, "tp": 2})      # ranks that follow each other differ in tp
-dist.all_reduce(gradient, group=mesh.group("dp"))       # the ranks that differ from this one in dp alone
-dist.barrier(mesh.group("dp-tp"))                       # in dp and tp
-fsdp_mesh = mesh.device_mesh()["dp"]                    # torch's DeviceMesh, of the same groups
+    mesh = qccl.mesh.Mesh({"pp": 2, "dp": 4, "tp": 2})      # ranks that follow each other differ in tp
+    dist.all_reduce(gradient, group=mesh.group("dp"))       # the ranks that differ from this one in dp alone
+    dist.barrier(mesh.group("dp-tp"))                       # in dp and tp
+    fsdp_mesh = mesh.device_mesh()["dp"]                    # torch's DeviceMesh, of the same groups
 """
 
 from collections.abc import Mapping

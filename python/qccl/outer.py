@@ -1,11 +1,11 @@
 """Training that synchronises every H steps (docs/outer.md): DiLoCo, streaming DiLoCo, SparseLoCo, parameter averaging.
 
-outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, compression="int:bits=4")
-for batch in batches:
-    ...
-    optimizer.step()
-    outer.step()
-outer.finish()
+    outer = qccl.outer.OuterLoop(model, every=100, fragments=4, delay=5, compression="int:bits=4")
+    for batch in batches:
+        ...
+        optimizer.step()
+        outer.step()
+    outer.finish()
 """
 
 import io
@@ -66,12 +66,13 @@ def plan(
 
         print(qccl.outer.plan(model, rate="50mbit", latency="20ms", step_seconds=0.4, ranks=4))
 
-    model: or its number of parameters. Of a model, rows with more fragments than layers are left out.
-    rate: of each rank's line, out and in: "50mbit", "1gbit".
-    latency: from rank to rank, one way: "20ms".
-    step_seconds: of a step of the inner optimizer.
-    ranks: each on a machine of its own. None: as many as the default group has.
-    computing: the share of the time that is to be left for computing.
+    Args:
+        model: or its number of parameters. Of a model, rows with more fragments than layers are left out.
+        rate: of each rank's line, out and in: "50mbit", "1gbit".
+        latency: from rank to rank, one way: "20ms".
+        step_seconds: of a step of the inner optimizer.
+        ranks: each on a machine of its own. None: as many as the default group has.
+        computing: the share of the time that is to be left for computing.
 
     Local: makes no call to other ranks. Raises ValueError for arguments without a meaning.
     """
@@ -99,26 +100,28 @@ class OuterLoop:
     over the ranks, the outer optimizer steps the global model by it, and the rank goes on from there. Collective: all
     ranks make it with the same arguments, and get rank 0's parameters; a rank that joins later gets the global model.
 
-    every: steps between two rounds of a fragment (H), or a time (timedelta), in which ranks make different numbers of
-        steps; `delay` is in steps all the same.
-    fragments: parts of the model (P) that are synchronised in turn; layer i is in fragment i mod P.
-    delay: steps for which a rank trains on before it waits for a round's average (tau), at most every / fragments.
-    blend: share of its own model that a rank keeps at the end of a round (alpha).
-    compression: of the deltas, for example "int:bits=4" or "h4:bits=2". Buffers are never compressed.
-    error_feedback: adds what compression left out to the next delta, multiplied by `error_decay`.
-    bfloat16_residual: keeps that in bfloat16: half of the memory.
-    weighted: deltas count by the samples given to step(), instead of equally. None: if `every` is a time.
-    outer_optimizer: makes the optimizer of the global model from parameters that it is given; None is SGD with a rate
-        of 0.7 and Nesterov momentum of 0.9. SGD with one parameter group and without dampening, weight decay and
-        maximize is computed by the library, which reads its rate before each step: on all ranks, a scheduler of
-        `outer.outer_optimizer` may change it. Of others one is made for each fragment (and one, of zeros, to look at
-        its settings), and `outer.outer_optimizer` is then None.
-    buffers: "average" averages persistent buffers of floating point, such as batch norm's statistics; "keep" leaves
-        each rank its own.
-    group: None is the default group.
-    go_on: after the loss of ranks, goes on with those that live, as qccl.shrink(), in the default group or in `group`.
-        `self.group` is then the new one.
-    quorum, patience: of that call of qccl.shrink().
+    Args:
+        every: steps between two rounds of a fragment (H), or a time (timedelta), in which ranks make different numbers
+            of steps; `delay` is in steps all the same.
+        fragments: parts of the model (P) that are synchronised in turn; layer i is in fragment i mod P.
+        delay: steps for which a rank trains on before it waits for a round's average (tau), at most every / fragments.
+        blend: share of its own model that a rank keeps at the end of a round (alpha).
+        compression: of the deltas, for example "int:bits=4" or "h4:bits=2". Buffers are never compressed.
+        error_feedback: adds what compression left out to the next delta, multiplied by `error_decay`.
+        bfloat16_residual: keeps that in bfloat16: half of the memory.
+        weighted: deltas count by the samples given to step(), instead of equally. None: if `every` is a time.
+        outer_optimizer: makes the optimizer of the global model from parameters that it is given; None is SGD with a
+            rate of 0.7 and Nesterov momentum of 0.9. SGD with one parameter group and without dampening, weight decay
+            and maximize is computed by the library, which reads its rate before each step: on all ranks, a scheduler of
+            `outer.outer_optimizer` may change it. Of others one is made for each fragment (and one, of zeros, to look
+            at its settings), and `outer.outer_optimizer` is then None.
+        buffers: "average" averages persistent buffers of floating point, such as batch norm's statistics; "keep" leaves
+            each rank its own.
+        group: None is the default group.
+        go_on: after the loss of ranks, goes on with those that live, as qccl.shrink(), in the default group or in
+            `group`. `self.group` is then the new one.
+        quorum: of that call of qccl.shrink().
+        patience: of that call of qccl.shrink().
 
     Parameters may be of any floating point type, on any device; deltas are float32, in host memory. Parameters that
     require no gradient when the loop is made are not synchronised, nor sent: all ranks must have the same.
@@ -241,9 +244,10 @@ class OuterLoop:
     def load_state_dict(self, state: dict[str, Any], *, own: bool = True) -> None:
         """Into a loop that was made with the same arguments. Load the model's parameters after making it.
 
-        own: False for another rank's state, where there are more ranks than there were: the residual begins with zeros,
-        and the parameters become the global model: leave them so. With fewer ranks, those that are missing take their
-        residuals and their steps since the last round with them.
+        Args:
+            own: False for another rank's state, where there are more ranks than there were: the residual begins with
+                zeros, and the parameters become the global model: leave them so. With fewer ranks, those that are
+                missing take their residuals and their steps since the last round with them.
 
         States of different rounds make the next round fail on all ranks with ValueError.
 

@@ -34,12 +34,14 @@ def _stage(group: dist.ProcessGroup | None) -> tuple[int, int]:
 class Pipeline:
     """The stages of a model, one per rank of a group of backend qccl: qccl::Pipeline, whose C++ stages it may mix with.
 
-    dtype, device: of the tensors that stages receive. The tensors of a GPU travel through host memory.
-    variable_shapes: sends every tensor's shape before the tensor, so that receivers need not know it and may leave out
-        `shape`. All stages must give the same.
-    compression: of float32, float16 and bfloat16 tensors, forward and backward, as in Options; their receiver gets what
-        one encoding leaves, within the codec's bound. All stages must give the same.
-    error_feedback: each stage adds the error of a tensor that it has sent to the next in that direction.
+    Args:
+        dtype: of the tensors that stages receive. The tensors of a GPU travel through host memory.
+        device: of the tensors that stages receive. The tensors of a GPU travel through host memory.
+        variable_shapes: sends every tensor's shape before the tensor, so that receivers need not know it and may leave
+            out `shape`. All stages must give the same.
+        compression: of float32, float16 and bfloat16 tensors, forward and backward, as in Options; their receiver gets
+            what one encoding leaves, within the codec's bound. All stages must give the same.
+        error_feedback: each stage adds the error of a tensor that it has sent to the next in that direction.
 
     Making it is collective over the group. Its messages are separate from all others of the group. Received tensors
     require a gradient if their type can have one. On a stage without the neighbour in question, recv_forward() to
@@ -67,30 +69,38 @@ class Pipeline:
 
     @property
     def is_first(self) -> bool:
+        """Whether this rank is the first stage."""
         return self.stage == 0
 
     @property
     def is_last(self) -> bool:
+        """Whether this rank is the last stage."""
         return self.stage == self.stages - 1
 
     def recv_forward(self, shape: Shape = None) -> torch.Tensor | None:
+        """The input from the previous stage; `shape` may be left out with variable_shapes, here and below."""
         return None if self.is_first else self._exchange(None, None, True, False, shape)[0]
 
     def recv_backward(self, shape: Shape = None) -> torch.Tensor | None:
+        """The gradient from the next stage."""
         return None if self.is_last else self._exchange(None, None, False, True, shape)[1]
 
     def send_forward(self, output: torch.Tensor | None) -> None:
+        """Sends the output to the next stage, and returns when it is sent."""
         if not self.is_last:
             self._exchange(_given(output, "output"), None, False, False, None)
 
     def send_backward(self, gradient: torch.Tensor | None) -> None:
+        """Sends the gradient of the input to the previous stage."""
         if not self.is_first:
             self._exchange(None, _given(gradient, "gradient"), False, False, None)
 
     def send_forward_recv_backward(self, output: torch.Tensor | None, shape: Shape = None) -> torch.Tensor | None:
+        """Exchanges with the next stage at once, so that neither waits for the other to receive."""
         return None if self.is_last else self._exchange(_given(output, "output"), None, False, True, shape)[1]
 
     def send_backward_recv_forward(self, gradient: torch.Tensor | None, shape: Shape = None) -> torch.Tensor | None:
+        """Exchanges with the previous stage at once."""
         return None if self.is_first else self._exchange(None, _given(gradient, "gradient"), True, False, shape)[0]
 
     def send_forward_recv_forward(

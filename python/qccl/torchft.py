@@ -31,6 +31,7 @@ class ProcessGroupQCCL(ProcessGroupWrapper):  # type: ignore[misc]  # torchft's 
         self._options = options
 
     def getBackendName(self) -> str:
+        """The name under which torchft knows it."""
         return "torchft-qccl"
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> dist.ProcessGroup:
@@ -76,11 +77,13 @@ class OuterLoop(_OuterLoop):
         super().__init__(model, every=every, group=self._make_quorum(_UNKNOWN), **arguments)
 
     def step(self, samples: float = 1) -> None:
+        """As qccl.outer.OuterLoop.step(), after a quorum where a round begins."""
         while self.begins_round and self._loop.rounds_begun > self._met:
             self._meet()
         super().step(samples)
 
     def finish(self) -> None:
+        """As qccl.outer.OuterLoop.finish(), after a quorum."""
         if self._loop.rounds_begun > self._met:
             self._meet()
         self._met = _ALL

@@ -30,10 +30,3 @@ def test_reasons_to_skip_are_those_of_the_library():
     meanings = dict(re.findall(r'SkipCode\{Skip::\w+, "(\w+)", "([^"]+)"\}', table))
     page = [[name.strip("`"), code, meaning] for name, code, meaning in rows(section("Skipping"))[1:]]
     assert page == [[name, code, meanings[name]] for name, code in codes.items()]
-
-
-def test_every_option_of_a_job_is_on_the_page():
-    header = (ROOT / "include" / "qccl" / "testing.h").read_text()
-    struct = header.split("struct JobOptions {")[1].split("\n};")[0]
-    options = re.findall(r"^  [\w:<>, ]+ (\w+)(?: =|\{)", struct, re.MULTILINE)
-    assert [row[0].strip("`") for row in rows(section("Everything that a job can be told"))[1:]] == options

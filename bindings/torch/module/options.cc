@@ -21,20 +21,21 @@ constexpr const char* kDescription =
     init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"),
                      backend_override={"dp": qccl.Options(compression="int:bits=8")})
 
-compression: how the group's reductions are sent: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"
-    (keys may be left out). None: the gradients of DDP and FSDP as QCCL_COMPRESSION says, everything else uncompressed.
-error_feedback: adds the compression error of a tensor to the next tensor at the same address. DDP's gradient
-    buckets keep their address (qccl.ddp keeps the error by parameter instead). Costs a float32 for each reduced
-    element. It can't be checkpointed: a restarted program loses it.
-all_gather_compression: how all_gathers of floating point tensors of at least 64 KiB per rank are sent, for example
-    FSDP's parameters; all ranks then compute with the decoded values. None sends them uncompressed.
-message_compression: how sends and receives of floating point tensors of at least 64 KiB are sent, for example
-    activations and their gradients in torch.distributed.pipelining. None: as QCCL_MESSAGE_COMPRESSION says, else
-    uncompressed. "none": uncompressed.
-inside: the backend that adds and copies inside the hosts while QCCL carries what goes between them, compressed:
-    "gloo", for tensors of the CPU. "qccl", and None: QCCL carries all (docs/gpu-hosts.md).
-timeout: of each operation; overrides the `timeout` of the function that makes the group. None, and torch's default of
-    30 minutes, leave it as it is.
+Args:
+    compression: how the group's reductions are sent: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024" (keys
+        may be left out). None: the gradients of DDP and FSDP as QCCL_COMPRESSION says, everything else uncompressed.
+    error_feedback: adds the compression error of a tensor to the next tensor at the same address. DDP's gradient
+        buckets keep their address (qccl.ddp keeps the error by parameter instead). Costs a float32 for each reduced
+        element. It can't be checkpointed: a restarted program loses it.
+    all_gather_compression: how all_gathers of floating point tensors of at least 64 KiB per rank are sent, for example
+        FSDP's parameters; all ranks then compute with the decoded values. None sends them uncompressed.
+    message_compression: how sends and receives of floating point tensors of at least 64 KiB are sent, for example
+        activations and their gradients in torch.distributed.pipelining. None: as QCCL_MESSAGE_COMPRESSION says, else
+        uncompressed. "none": uncompressed.
+    inside: the backend that adds and copies inside the hosts while QCCL carries what goes between them, compressed:
+        "gloo", for tensors of the CPU. "qccl", and None: QCCL carries all (docs/gpu-hosts.md).
+    timeout: of each operation; overrides the `timeout` of the function that makes the group. None, and torch's default
+        of 30 minutes, leave it as it is.
 
 All ranks give the same. Raises ValueError, listing the valid values, for an unknown compression or inside, and
 TypeError for a timeout that is not a timedelta.)";

@@ -49,16 +49,10 @@ class ErrorFeedback {
   // coordinated.
   explicit ErrorFeedback(std::size_t count, std::uint64_t counter = 0);
 
-  // The same state for a call on some of its elements, `count` from `begin` on, which size(), residual(), save() and
-  // reset() of the handle then mean; counter() is the whole state's. Throws invalid_argument outside size().
-  ErrorFeedback part(std::size_t begin, std::size_t count) const;
-
   // Whether it was made without a size.
   bool is_none() const { return state_ == nullptr; }
   // 0 for none, on which every other function throws misuse.
-  std::size_t size() const { return count_; }
-  // The first element of the state that it means.
-  std::size_t begin() const { return begin_; }
+  std::size_t size() const;
   // Number of calls with it that ended well; the codecs' random numbers depend on it, so all ranks must have the same.
   std::uint64_t counter() const;
   // The residual of each element, readable and writable. Valid as long as the state; ask again after a call on device
@@ -74,7 +68,7 @@ class ErrorFeedback {
   // where the failed call had not come to all elements.
   void settle(std::uint64_t counter);
 
-  // Clears the residual, and the counter() of a handle of all elements. All ranks must make the same call.
+  // Clears the residual and counter(). All ranks must make the same call.
   void reset();
   // Clears the residual of `count` elements from `begin` on; the rest stays. Throws invalid_argument outside size().
   void reset(std::size_t begin, std::size_t count);
@@ -99,11 +93,8 @@ class ErrorFeedback {
  private:
   internal::FeedbackState& idle_state() const;
   internal::FeedbackState& host_state() const;
-  void check_range(std::size_t begin, std::size_t count) const;
 
   std::shared_ptr<internal::FeedbackState> state_;
-  std::size_t begin_ = 0;
-  std::size_t count_ = 0;
 };
 
 }  // namespace qccl

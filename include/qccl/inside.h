@@ -58,10 +58,11 @@ class InsideGroup {
 
 // The ranks of a host that make an InsideGroup together.
 struct InsideHost {
-  std::string name{};   // of the group, without repetition in the job: the same on these ranks
-  int rank = 0;         // of this process among them, by their order in QCCL's group
-  int size = 1;         // 2 or more
-  Communicator& group;  // of these ranks: to exchange what they need to meet
+  std::string name{};      // of the group, without repetition in the job: the same on these ranks
+  int rank = 0;            // of this process among them, by their order in QCCL's group
+  int size = 1;            // 2 or more
+  Milliseconds timeout{};  // to meet: the job's init timeout
+  Communicator& group;     // of these ranks: to exchange what they need to meet
 };
 
 // Collective over the host's ranks; throws if that fails.

@@ -28,15 +28,7 @@ Error wrong(ErrorKind kind, const std::string& what) {
 }  // namespace
 
 ErrorFeedback::ErrorFeedback(std::size_t count, std::uint64_t counter)
-    : state_(std::make_shared<internal::FeedbackState>(count, counter)), count_(count) {}
-
-ErrorFeedback ErrorFeedback::part(std::size_t begin, std::size_t count) const {
-  check_range(begin, count);
-  ErrorFeedback part = *this;
-  part.begin_ += begin;
-  part.count_ = count;
-  return part;
-}
+    : state_(std::make_shared<internal::FeedbackState>(count, counter)) {}
 
 internal::FeedbackState& ErrorFeedback::idle_state() const {
   if (state_ == nullptr) throw wrong(ErrorKind::misuse, "there is no state: construct it with a count of elements");
@@ -52,28 +44,24 @@ internal::FeedbackState& ErrorFeedback::host_state() const {
   return state;
 }
 
-void ErrorFeedback::check_range(std::size_t begin, std::size_t count) const {
-  if (begin <= count_ && count <= count_ - begin) return;
-  throw wrong(ErrorKind::invalid_argument,
-              fmt::format("elements {} to {} go beyond its {}", begin, begin + count, count_));
-}
+std::size_t ErrorFeedback::size() const { return state_ == nullptr ? 0 : state_->size(); }
 
 std::uint64_t ErrorFeedback::counter() const { return idle_state().counter(); }
 
 std::span<float> ErrorFeedback::residual() const {
   internal::FeedbackState& state = host_state();
-  return {state.residual() + begin_, count_};
+  return {state.residual(), state.size()};
 }
 
-void ErrorFeedback::reset() {
-  internal::FeedbackState& state = idle_state();
-  count_ == state.size() ? state.reset() : reset(0, count_);
-}
+void ErrorFeedback::reset() { idle_state().reset(); }
 
 void ErrorFeedback::reset(std::size_t begin, std::size_t count) {
   internal::FeedbackState& state = host_state();
-  check_range(begin, count);
-  state.reset(begin_ + begin, count);
+  if (begin > state.size() || count > state.size() - begin) {
+    throw wrong(ErrorKind::invalid_argument,
+                fmt::format("elements {} to {} go beyond its {}", begin, begin + count, state.size()));
+  }
+  state.reset(begin, count);
 }
 
 void ErrorFeedback::settle(std::uint64_t counter) {
@@ -88,13 +76,13 @@ void ErrorFeedback::settle(std::uint64_t counter) {
 
 std::vector<std::byte> ErrorFeedback::save() const {
   internal::FeedbackState& state = host_state();
-  const std::size_t residual_bytes = count_ * sizeof(float);
+  const std::size_t residual_bytes = state.size() * sizeof(float);
   std::vector<std::byte> saved(kHeaderBytes + residual_bytes + kChecksumBytes);
   std::memcpy(saved.data(), kMagic, sizeof(kMagic));
   store<std::uint64_t>(&saved[8], kVersion);
-  store<std::uint64_t>(&saved[16], count_);
+  store<std::uint64_t>(&saved[16], state.size());
   store<std::uint64_t>(&saved[24], state.counter());
-  if (residual_bytes > 0) std::memcpy(&saved[kHeaderBytes], state.residual() + begin_, residual_bytes);
+  if (residual_bytes > 0) std::memcpy(&saved[kHeaderBytes], state.residual(), residual_bytes);
   const std::size_t end = kHeaderBytes + residual_bytes;
   store<std::uint64_t>(&saved[end], checksum({saved.data(), end}));
   return saved;

@@ -125,8 +125,8 @@ TEST(ErrorFeedback, another_version_is_unsupported_and_a_wrong_count_corrupt) {
 TEST(ErrorFeedback, one_call_at_a_time_claims_it) {
   ErrorFeedback feedback(3);
   internal::FeedbackState& state = *feedback.state();
-  EXPECT_EQ(state.claim(nullptr, {0, state.size()}), 0u);
-  EXPECT_EQ(state.claim(nullptr, {0, state.size()}), std::nullopt);
+  EXPECT_EQ(state.claim(nullptr), 0u);
+  EXPECT_EQ(state.claim(nullptr), std::nullopt);
   EXPECT_EQ(kind_of([&] { feedback.residual(); }), ErrorKind::misuse);
   EXPECT_EQ(kind_of([&] { feedback.save(); }), ErrorKind::misuse);
   EXPECT_EQ(kind_of([&] { feedback.reset(); }), ErrorKind::misuse);
@@ -134,10 +134,10 @@ TEST(ErrorFeedback, one_call_at_a_time_claims_it) {
   EXPECT_NE(state.unusable_reason(), "");
   state.end(true);
   EXPECT_EQ(state.unusable_reason(), "");
-  EXPECT_EQ(state.claim(nullptr, {0, state.size()}), 1u);
+  EXPECT_EQ(state.claim(nullptr), 1u);
   state.end(true);
   feedback.reset();
-  EXPECT_EQ(state.claim(nullptr, {0, state.size()}), 0u);
+  EXPECT_EQ(state.claim(nullptr), 0u);
 }
 
 std::vector<float> residual_of(const ErrorFeedback& feedback) {
@@ -147,7 +147,7 @@ std::vector<float> residual_of(const ErrorFeedback& feedback) {
 // What a call does to the first `count` elements of a state.
 void change(const ErrorFeedback& feedback, std::size_t count, float value) {
   internal::FeedbackState& state = *feedback.state();
-  ASSERT_TRUE(state.claim(nullptr, {0, state.size()}));
+  ASSERT_TRUE(state.claim(nullptr));
   state.save(0, count);
   std::fill_n(state.residual(), count, value);
 }

@@ -139,7 +139,6 @@ Result<LaneMemory> DeviceStaging::lane_memory(StagingDevice& device, const Devic
   if (call.keeps_input) return LaneMemory{0, "it keeps its input"};
   const LaneMemory lanes{device_lane_bytes(call.plan, call.world), "kernels lack its algorithm or codec"};
   if (lanes.bytes == 0 || call.feedback == nullptr) return lanes;
-  if (call.feedback->size() != call.plan.input_elements()) return LaneMemory{0, "it uses a part of its error feedback"};
   QCCL_ASSIGN(const bool moved, move(*call.feedback, device));
   return moved ? lanes : LaneMemory{0, "its error feedback stays in host memory"};
 }

@@ -22,11 +22,6 @@ bool is_staged(const CollectiveCall& call) {
   return call.options.stream.has_value() && call.collective != Collective::barrier;
 }
 
-void set_feedback(CallArguments& arguments, const ErrorFeedback& feedback) {
-  arguments.feedback = feedback.state();
-  arguments.feedback_part = {feedback.begin(), feedback.size()};
-}
-
 // Why there is no such message; empty if the call is right.
 std::string invalid_reason(const MessageCall& call, int world) {
   const int lowest = call.incoming ? kAnySource : 0;
@@ -102,7 +97,7 @@ CallArguments CallBuilder::build(const CollectiveCall& call) {
     throw group_.invalid_argument(std::string(to_string(call.collective)), reason);
   }
   arguments.premul_factor = call.options.premul_factor;
-  if (arguments.plan->codec() != nullptr) set_feedback(arguments, call.options.error_feedback);
+  if (arguments.plan->codec() != nullptr) arguments.feedback = call.options.error_feedback.state();
   if (arguments.plan->call().region != 0) arguments.region = std::move(region->region);
   arguments.awaited = call.options.awaited;
   if (is_staged(call)) staging_.stage(arguments, call);
@@ -127,7 +122,7 @@ CallArguments CallBuilder::build(const MessageCall& call) {
                        .type = call.type,
                        .compression = compression,
                        .codec = take_or_throw(message_codecs_.find_or_make(compression), name)};
-  if (!compression.is_none()) set_feedback(arguments, call.options.error_feedback);
+  if (!compression.is_none()) arguments.feedback = call.options.error_feedback.state();
   if (call.options.stream) staging_.stage(arguments, call);
   if (arguments.feedback != nullptr) staging_.bring_home(*arguments.feedback, name);
   return arguments;

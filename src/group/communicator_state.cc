@@ -100,8 +100,9 @@ template <class Call>
 int CommunicatorState::run(const Call& call) {
   if constexpr (std::is_same_v<Call, CollectiveCall>) {
     if (const auto detour = detour_of(call)) [[unlikely]] {
+      const auto context = this->context();
       const auto work = detour->post(call);
-      context()->driver().wait(*work, kForever);
+      context->driver().wait(*work, kForever);
       if (work->failure()) throw Error(*work->failure());
       return kAnySource;
     }
@@ -163,11 +164,14 @@ void CommunicatorState::take_detour(std::shared_ptr<Detour> detour) {
   detour_ = std::move(detour);
 }
 
+std::shared_ptr<Detour> CommunicatorState::detour() {
+  const std::lock_guard lock(mutex_);
+  return detour_;
+}
+
 std::shared_ptr<Detour> CommunicatorState::detour_of(const CollectiveCall& call) {
-  if (!has_detour_.load(std::memory_order_relaxed)) return nullptr;
-  std::unique_lock lock(mutex_);
-  auto detour = detour_;
-  lock.unlock();
+  if (!has_detour()) return nullptr;
+  auto detour = this->detour();
   if (detour == nullptr || !detour->suits(call)) return nullptr;
   return context()->call_batch().work() == nullptr ? detour : nullptr;
 }
@@ -199,14 +203,19 @@ void CommunicatorState::abort(const std::string& reason) {
   const auto context = closing == nullptr ? usable_context() : closing;
   lock.unlock();
   context->driver().with_engine([&](engine::Engine& engine) { engine.groups().fail(group_.id, std::move(failure)); });
+  if (const auto detour = this->detour()) detour->drain();
 }
 
 // Takes no memory.
 void CommunicatorState::close() {
   std::unique_lock lock(mutex_);
-  auto detour = std::move(detour_);
+  auto detour = detour_;
+  if (detour != nullptr && context_ != nullptr && !context_->usable().ok()) {
+    static_cast<void>(new std::shared_ptr(std::move(detour_)));  // its threads are the parent's, which they still use
+    detour.reset();
+  }
   lock.unlock();
-  detour.reset();
+  if (detour != nullptr) detour->close();
   lock.lock();
   const auto context = std::exchange(context_, nullptr);
   if (context == nullptr || !context->usable().ok()) return;
@@ -214,8 +223,10 @@ void CommunicatorState::close() {
   lock.unlock();
   poster_.wait_until_quiet(*context);
   context->groups().close(group_.id);
-  const std::lock_guard closed(mutex_);
+  lock.lock();
+  detour = std::move(detour_);
   closing_.reset();
+  lock.unlock();
 }
 
 double estimate_recorded(CommunicatorState& state) {

@@ -79,8 +79,9 @@ class CommunicatorState {
   // group. Throws Error; an exception that only this rank has aborts the group.
   std::shared_ptr<void> allocate_mapped(std::size_t bytes);
 
-  // Calls that suit it go that way from now on; until close(), which waits for them. Throws misuse for a second one.
+  // Calls that suit it go that way from now on, until close(). Throws misuse for a second one.
   void take_detour(std::shared_ptr<Detour> detour);
+  bool has_detour() const { return has_detour_.load(std::memory_order_relaxed); }
 
   void abort(const std::string& reason);
   void close();
@@ -101,6 +102,7 @@ class CommunicatorState {
   CommunicatorState(const std::shared_ptr<comm::Context>& context, comm::GroupIdentity group,
                     const comm::GroupAgreement& agreement);
   const std::shared_ptr<comm::Context>& usable_context() const;
+  std::shared_ptr<Detour> detour();
   // Null for a call without one.
   std::shared_ptr<Detour> detour_of(const CollectiveCall& call);
   template <class Call>

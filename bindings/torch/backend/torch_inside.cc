@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
@@ -118,7 +119,7 @@ InsideFactory torch_inside(std::string kind, c10::intrusive_ptr<c10d::Store> sto
   return [kind = std::move(kind), store = std::move(store)](const InsideHost& host) {
     const py::gil_scoped_acquire held;
     const py::object make = py::module_::import("qccl._inside").attr("make");
-    auto backend = make(kind, store, host.name, host.rank, host.size).cast<BackendPointer>();
+    auto backend = make(kind, store, host.name, host.rank, host.size, host.timeout).cast<BackendPointer>();
     return std::make_unique<TorchInside>(std::move(backend), host.size);
   };
 }

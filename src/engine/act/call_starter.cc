@@ -39,7 +39,7 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
   }
   if (target->failure) return refuse(arguments, *target->failure);
   if (arguments.feedback != nullptr) {
-    arguments.random_counter = arguments.feedback->claim(device_of(arguments), arguments.feedback_part);
+    arguments.random_counter = arguments.feedback->claim(device_of(arguments));
     if (!arguments.random_counter) {
       return refuse(arguments,
                     {.kind = ErrorKind::misuse, .message = fmt::format("QCCL: {}", internal::FeedbackState::kInUse)});

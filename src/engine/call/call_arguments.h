@@ -52,11 +52,10 @@ struct CallArguments {
   // compressed collectives.
   std::optional<std::uint64_t> random_counter{};
   std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
-  internal::FeedbackState::Part feedback_part{};
-  std::shared_ptr<const MappedRegion> region{};  // that the call reduces in place
-  DevicePartPtr device{};                        // null: no device has a part in it
-  KeptInput kept{};                              // to be given back if the call fails
-  bool keeps_input = false;                      // which its output overwrites
+  std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
+  DevicePartPtr device{};                               // null: no device has a part in it
+  KeptInput kept{};                                     // to be given back if the call fails
+  bool keeps_input = false;                             // which its output overwrites
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
   TimePoint posted{};      // for the log; unset: the time at which the engine gets it

@@ -19,13 +19,12 @@ Status FeedbackState::bring_home() {
 }
 
 void FeedbackState::save(std::uint64_t first, std::size_t count) {
-  std::copy_n(element(residual_, claimed_.first + first), count, element(other_, claimed_.first + first));
+  std::copy_n(element(residual_, first), count, element(other_, first));
   saved_ += count;
 }
 
 void FeedbackState::take_back(std::uint64_t first, std::size_t count) {
-  float* const own = element(residual_, claimed_.first + first);
-  std::swap_ranges(own, own + count, element(other_, claimed_.first + first));
+  std::swap_ranges(element(residual_, first), element(residual_, first) + count, element(other_, first));
 }
 
 void FeedbackState::end(bool well) {
@@ -36,7 +35,7 @@ void FeedbackState::end(bool well) {
 }
 
 void FeedbackState::swap() {
-  take_back(0, claimed_.count);
+  take_back(0, size());
   std::swap(counter_, *other_counter_);
 }
 

@@ -38,10 +38,8 @@ class FeedbackState {
   FeedbackState(std::size_t count, std::uint64_t counter) : residual_(count), other_(count), counter_(counter) {}
 
   std::size_t size() const { return residual_.size(); }
-  // Only while the state is in host memory, as claimed(), save(), take_back() and swap().
+  // Only while the state is in host memory, as save(), take_back() and swap().
   float* residual() { return residual_.data(); }
-  // Those of the call's elements.
-  float* claimed() { return residual_.data() + claimed_.first; }
   std::span<const float> other() const { return other_; }
   std::uint64_t counter() const { return counter_; }
   // Pairs with the release in end(): a thread that sees false sees everything that the call wrote.
@@ -54,21 +52,15 @@ class FeedbackState {
   // Back to host memory. After a failure, the device's, it is where it was.
   Status bring_home();
 
-  // Some of its elements, in order.
-  struct Part {
-    std::size_t first = 0;
-    std::size_t count = 0;
-  };
-  // Claims the state for one call on that part, which needs it in the memory of that device or, null, of the host, and
-  // returns the call's random counter; nothing if another call has it or it is elsewhere.
-  std::optional<std::uint64_t> claim(const void* place, const Part& part) {
+  // Claims the state for one call, which needs it in the memory of that device or, null, of the host, and returns the
+  // call's random counter; nothing if another call has it or it is elsewhere.
+  std::optional<std::uint64_t> claim(const void* place) {
     if (busy_.exchange(true, std::memory_order_acquire)) return std::nullopt;
     if (place != (on_device_ == nullptr ? nullptr : on_device_->place())) {
       busy_.store(false, std::memory_order_release);
       return std::nullopt;
     }
     other_counter_.reset();
-    claimed_ = part;
     saved_ = 0;
     return counter_;
   }
@@ -76,11 +68,11 @@ class FeedbackState {
   std::string unusable_reason() const { return is_busy() ? kInUse : ""; }
   static constexpr const char* kInUse =
       "another call that has not ended uses this error feedback: wait for its Work first";
-  // The call is about to change these elements of its part, for the first time.
+  // The call is about to change these elements, for the first time.
   void save(std::uint64_t first, std::size_t count);
   // The same, saved by the device.
   void note_saved(std::size_t count) { saved_ += count; }
-  bool is_saved() const { return saved_ == claimed_.count; }
+  bool is_saved() const { return saved_ == size(); }
   // The call has failed: takes back elements that were saved.
   void take_back(std::uint64_t first, std::size_t count);
   // The call has ended; of a failed one, all that was saved has been taken back.
@@ -89,7 +81,7 @@ class FeedbackState {
   // The counter of the other side of the last call: before it, or after it where it failed. Nothing if the call had
   // not reached all elements.
   std::optional<std::uint64_t> other_counter() const { return other_counter_; }
-  // Goes to that side, with the last call's part.
+  // Goes to that side.
   void swap();
 
   void reset() {
@@ -106,7 +98,6 @@ class FeedbackState {
   std::unique_ptr<DeviceSides> on_device_;
   std::uint64_t counter_;  // calls that ended well
   std::optional<std::uint64_t> other_counter_;
-  Part claimed_;           // by the last call
   std::size_t saved_ = 0;  // elements, by the call in flight
   std::atomic<bool> busy_{false};
 };

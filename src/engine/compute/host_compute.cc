@@ -49,7 +49,7 @@ void HostCompute::begin(const CallArguments& arguments) {
   arguments_ = &arguments;
   math_.premul_factor = arguments.premul_factor;
   math_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
-  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->claimed() : nullptr;
+  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->residual() : nullptr;
   for (Lane& lane : lanes_) lane.kept_slices = 0;
 }
 

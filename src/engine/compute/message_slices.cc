@@ -11,7 +11,7 @@ void MessageSlices::begin(const CallArguments& arguments, std::uint64_t counter)
   arguments_ = &arguments;
   math_.type = message.type;
   math_.codec = message.codec.get();
-  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->claimed() : nullptr;
+  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->residual() : nullptr;
   math_.keys.input = random_key(context_.seed, counter, RandomPhase::message);
   elements_ = message.count;
   slice_elements_ = slice_elements(math_.codec, message.type, context_.slice_bytes);

@@ -9,17 +9,22 @@
 #include <utility>
 
 #include "group/communicator_state.h"
+#include "job/context.h"
 
 namespace qccl::internal {
 namespace {
 
 // Smaller calls are as fast over shared memory.
 constexpr std::size_t kLeastBytes = 64 * 1024;
-// A tensor that hosts of 5, 7 and 8 ranks share has 280 units. With many more, what is left over would be no trifle.
+// A tensor that hosts of 5, 7 and 8 ranks share has 280 units. With many more the rest is no longer small.
 constexpr std::size_t kMostUnits = 1024;
 
-// Where a rank is missing, its host says so first: the other hosts only see that this one is late.
+// Between hosts a call has this much longer: where a rank is missing, its host says so first. The others only see that
+// the host is late.
 constexpr Milliseconds kBlameTime{500};
+
+// Longer timeouts than this overflow in other libraries.
+constexpr Milliseconds kLongest = std::chrono::hours(24 * 365);
 
 std::byte* at(void* buffer, std::size_t bytes) { return static_cast<std::byte*>(buffer) + bytes; }
 const std::byte* at(const void* buffer, std::size_t bytes) { return static_cast<const std::byte*>(buffer) + bytes; }
@@ -82,19 +87,22 @@ void InsideMemory::give_back(Taken taken) {
 
 // ---- InsideSteps
 
-InsideSteps::InsideSteps(CommunicatorState& group, const Clock& clock, const InsideFactory& make_inside)
-    : clock_(clock), layout_(group.context()->hosts_of(group.group().ranks), group.group().rank) {
-  const std::string first_rank = std::to_string(layout_.own_host().front());
-  host_ = open(group, layout_.own_host(), "host of " + first_rank);
-  whole_ = group.dup();
+InsideSteps::InsideSteps(CommunicatorState& group, const comm::Context& context, const InsideFactory& make_inside)
+    : clock_(context.clock()), layout_(context.hosts_of(group.group().ranks), group.group().rank) {
+  const std::string name = fmt::format("host of {}", layout_.own_host().front());
+  host_ = open(group, layout_.own_host(), name);
+  ending_host_ = host_->dup();
   open_shares(group);
   if (layout_.own_host().size() == 1) return;
   Communicator host(host_);
   const auto make = [&](const char* part) {
-    return make_inside({.name = fmt::format("{}/{}", host_->group().name, part),
-                        .rank = static_cast<int>(layout_.place),
-                        .size = static_cast<int>(layout_.own_host().size()),
-                        .group = host});
+    auto made = make_inside({.name = fmt::format("{}/{:016x}/{}", host_->group().name, host_->group().id, part),
+                             .rank = static_cast<int>(layout_.place),
+                             .size = static_cast<int>(layout_.own_host().size()),
+                             .timeout = std::chrono::ceil<Milliseconds>(context.settings().options.init_timeout),
+                             .group = host});
+    if (made != nullptr) return made;
+    throw Error(group.group().failure(ErrorKind::misuse, "use_inside(): the factory returned null"));
   };
   first_ = make("first");
   second_ = make("second");
@@ -104,6 +112,7 @@ InsideSteps::~InsideSteps() = default;
 
 // All ranks open the groups in one order, so that none waits for another that waits for it.
 void InsideSteps::open_shares(CommunicatorState& group) {
+  if (layout_.units > kMostUnits) return;
   for (const comm::HostLayout::Cell& cell : layout_.cells) {
     if (!layout_.owns(cell)) continue;
     Share share{cell, nullptr};
@@ -172,16 +181,25 @@ void InsideSteps::begin(InsideJob& job) {
 void InsideSteps::begin_all_reduce(InsideJob& job) {
   const CollectiveCall& call = job.call;
   const std::size_t unit = call.count / layout_.units;
-  const std::size_t begin = layout_.own_begin() * unit * element_bytes(call.type);
   if (first_ == nullptr) {
-    if (call.input != call.output)
-      std::memcpy(call.output, call.input, unit * layout_.units * element_bytes(call.type));
+    if (call.input != call.output) std::memcpy(call.output, call.input, call.count * element_bytes(call.type));
   } else {
+    const std::size_t begin = layout_.own_begin() * unit * element_bytes(call.type);
     const std::size_t share = (layout_.own_end() - layout_.own_begin()) * unit;
+    if (rest_of(call) > 0) reduce_rest(job);
     first_->reduce_scatter(inside_call(job, call.input, at(call.output, begin), share));
   }
-  post_tail(job);
   post_shares(job);
+}
+
+// The elements that are left where a tensor is shared evenly go with the share of the host's last rank.
+void InsideSteps::reduce_rest(const InsideJob& job) {
+  const CollectiveCall& call = job.call;
+  const std::size_t rest = rest_of(call), begin = (call.count - rest) * element_bytes(call.type);
+  host_->run(CollectiveCall{
+      Collective::reduce, at(call.input, begin), at(call.output, begin), rest, call.type,
+      CallOptions{
+          .op = inside_op(call.options.op), .root = last_place(), .compression = none(), .timeout = time_left(job)}});
 }
 
 // Of each host's part this rank gets the sum of its host's inputs, for the rank of its place there.
@@ -195,10 +213,11 @@ void InsideSteps::begin_reduce_scatter(InsideJob& job) {
     const std::size_t begin = host * layout_.own_host().size() * bytes;
     first_->reduce_scatter(inside_call(job, at(call.input, begin), at(job.memory.get(), host * bytes), call.count));
   }
-  ErrorFeedback feedback = call.options.error_feedback;
-  const std::size_t own = hosts * call.count;
-  if (!feedback.is_none()) feedback = feedback.part(layout_.place * own, own);
-  post_between(job, job.memory.get(), call.output, call.count, std::move(feedback));
+  for (std::size_t host = 0; host < hosts && job.feedback != nullptr; ++host) {
+    const std::size_t of_whole = (host * layout_.own_host().size() + layout_.place) * call.count;
+    job.residual_parts.push_back({of_whole, host * call.count, call.count});
+  }
+  post_between(job, job.memory.get(), call.output, call.count);
 }
 
 void InsideSteps::begin_all_gather(InsideJob& job) {
@@ -218,7 +237,6 @@ void InsideSteps::begin_broadcast(InsideJob& job) {
     inside.root = static_cast<int>(root - layout_.own_host().begin());
     first_->broadcast(inside);
   }
-  post_tail(job);
   post_shares(job);
 }
 
@@ -236,52 +254,50 @@ void InsideSteps::begin_all_to_all(InsideJob& job) {
   post_between(job, job.memory.get(), call.output, count);
 }
 
-// The elements that are left where a tensor is shared evenly.
-void InsideSteps::post_tail(InsideJob& job) {
-  const CollectiveCall& call = job.call;
-  const std::size_t left = call.count % layout_.units;
-  if (left == 0) return;
-  const std::size_t begin = (call.count - left) * element_bytes(call.type);
-  CallOptions options{.op = call.options.op,
-                      .root = call.options.root,
-                      .compression = none(),
-                      .timeout = time_left(job),
-                      .log_name = call.options.log_name};
-  const void* const input = call.input == nullptr ? nullptr : at(call.input, begin);
-  job.between.push_back(whole_->post(
-      CollectiveCall{call.collective, input, at(call.output, begin), left, call.type, std::move(options)}));
-}
-
-// In place of the output.
+// In place in the output.
 void InsideSteps::post_shares(InsideJob& job) {
   const CollectiveCall& call = job.call;
   const std::size_t unit = call.count / layout_.units;
   for (const Share& share : shares_) {
     if (share.owners == nullptr) continue;
-    const std::size_t begin = share.cell.begin * unit, count = (share.cell.end - share.cell.begin) * unit;
-    std::byte* const own = at(call.output, begin * element_bytes(call.type));
-    CallOptions options = call.options;
-    options.timeout = time_left(job) + kBlameTime;
-    options.together /= layout_.own_host().size();
-    if (!options.error_feedback.is_none()) options.error_feedback = options.error_feedback.part(begin, count);
+    const std::size_t begin = share.cell.begin * unit;
+    const std::size_t end = share.cell.end == layout_.units ? call.count : share.cell.end * unit;
+    if (job.feedback != nullptr) job.residual_parts.push_back({begin, 0, end - begin});
+    CallOptions options = options_between(job);
+    options.together = options.together * (share.cell.end - share.cell.begin) / layout_.units;
     if (call.collective == Collective::broadcast) {
-      const auto is_roots = [&](const std::vector<int>& host) {
+      const auto has_root = [&](const std::vector<int>& host) {
         return std::ranges::find(host, call.options.root) != host.end();
       };
-      options.root = static_cast<int>(std::ranges::find_if(layout_.hosts, is_roots) - layout_.hosts.begin());
+      options.root = static_cast<int>(std::ranges::find_if(layout_.hosts, has_root) - layout_.hosts.begin());
     }
+    std::byte* const own = at(call.output, begin * element_bytes(call.type));
     job.between.push_back(
-        share.owners->post(CollectiveCall{call.collective, own, own, count, call.type, std::move(options)}));
+        share.owners->post(CollectiveCall{call.collective, own, own, end - begin, call.type, std::move(options)}));
   }
 }
 
-void InsideSteps::post_between(InsideJob& job, const void* input, void* output, std::size_t count,
-                               ErrorFeedback feedback) {
-  CallOptions options = job.call.options;
-  options.timeout = time_left(job) + kBlameTime;
-  options.error_feedback = std::move(feedback);
+void InsideSteps::post_between(InsideJob& job, const void* input, void* output, std::size_t count) {
+  CallOptions options = options_between(job);
+  options.together /= layout_.own_host().size();
   job.between.push_back(shares_.front().owners->post(
       CollectiveCall{job.call.collective, input, output, count, job.call.type, std::move(options)}));
+}
+
+CallOptions InsideSteps::options_between(InsideJob& job) const {
+  CallOptions options = job.call.options;
+  options.timeout = time_left(job) + kBlameTime;
+  options.error_feedback = {};
+  if (job.feedback == nullptr) return options;
+  std::size_t count = 0;
+  for (const ResidualPart& part : job.residual_parts) count += part.count;
+  job.share_feedback = ErrorFeedback(count, job.feedback->counter());
+  float* const share = job.share_feedback.residual().data();
+  for (const ResidualPart& part : job.residual_parts) {
+    std::copy_n(job.feedback->residual() + part.of_whole, part.count, share + part.of_share);
+  }
+  options.error_feedback = job.share_feedback;
+  return options;
 }
 
 void InsideSteps::end(InsideJob& job) {
@@ -299,12 +315,18 @@ void InsideSteps::end(InsideJob& job) {
   memory_.give_back(std::move(job.memory));
 }
 
-void InsideSteps::gather_shares(InsideJob& job) {
+void InsideSteps::gather_shares(const InsideJob& job) {
   if (second_ == nullptr) return;
+  const std::size_t rest = rest_of(job.call);
   const std::size_t unit = job.call.count / layout_.units;
   const std::size_t share = (layout_.own_end() - layout_.own_begin()) * unit;
   const void* const own = at(job.call.output, layout_.own_begin() * unit * element_bytes(job.call.type));
   second_->all_gather(inside_call(job, own, job.call.output, share));
+  if (rest == 0) return;
+  void* const last = at(job.call.output, (job.call.count - rest) * element_bytes(job.call.type));
+  ending_host_->run(
+      CollectiveCall{Collective::broadcast, nullptr, last, rest, job.call.type,
+                     CallOptions{.root = last_place(), .compression = none(), .timeout = time_left(job)}});
 }
 
 InsideCall InsideSteps::inside_call(const InsideJob& job, const void* input, void* output, std::size_t count) const {
@@ -318,7 +340,7 @@ InsideCall InsideSteps::inside_call(const InsideJob& job, const void* input, voi
 
 Milliseconds InsideSteps::time_left(const InsideJob& job) const {
   const auto left = std::chrono::duration_cast<Milliseconds>(job.deadline - clock_.now());
-  return std::max(left, Milliseconds(1));
+  return std::clamp(left, Milliseconds(1), kLongest);
 }
 
 void InsideSteps::abort() noexcept {
@@ -331,7 +353,7 @@ std::string InsideSteps::describe_host() const {
 }
 
 std::vector<std::shared_ptr<CommunicatorState>> InsideSteps::groups() const {
-  std::vector<std::shared_ptr<CommunicatorState>> groups{host_, whole_};
+  std::vector<std::shared_ptr<CommunicatorState>> groups{host_, ending_host_};
   for (const Share& share : shares_) {
     if (share.owners != nullptr) groups.push_back(share.owners);
   }

@@ -69,6 +69,8 @@ RankStatus status_of(const LaunchIdentity& own, std::uint64_t job) {
   self.rank = own.rank;
   self.world = own.world;
   self.job = fmt::format("{:08x}", job & 0xFFFFFFFF);
+  self.user = os::own_credentials().user;
+  self.host = os::host_name();
   return self;
 }
 
@@ -201,6 +203,8 @@ Status Context::usable() const {
                              "the parent only",
                              rank()));
 }
+
+JobSurvey& Context::survey() { return runtime_->survey(); }
 
 std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
   std::vector<int> hosts;

@@ -37,6 +37,7 @@ struct CallMemory;
 struct CostEnvironment;
 class EngineRuntime;
 class JobGroups;
+class JobSurvey;
 struct JobStart;
 
 class Context {
@@ -60,6 +61,7 @@ class Context {
   // The hosts of some world ranks, in their order.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   JobGroups& groups() { return *groups_; }
+  JobSurvey& survey();
   engine::ProgressDriver& driver() { return *driver_; }
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }

@@ -1,69 +1,32 @@
 #include "job/status_server.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <span>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "observe/status_text.h"
 #include "os/net/socket.h"
 #include "os/process.h"
 
 namespace qccl::comm {
 namespace {
 
-constexpr Nanoseconds kPatience = std::chrono::seconds(1);          // with a process that does not read its answer
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);          // with a process that neither asks nor reads
+constexpr std::uint32_t kMostPatienceMs = 60'000;                   // that a question may ask of this thread
 constexpr Nanoseconds kRetryDelay = std::chrono::milliseconds(20);  // after an accept without descriptors or memory
-
-// ---- How a rank's status travels: its socket's name and the lines of its answer
-
-constexpr std::size_t kMaxCalls = 64;
-constexpr std::size_t kMaxGroups = 4096;
-constexpr std::size_t kMaxFieldBytes = 1024;
-constexpr std::string_view kEnd = "end\n";
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const auto end = std::min(text.find(separator, begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const auto value = parse_number<Number>(text);
   number = value.value_or(number);
   return value.has_value();
-}
-
-// One field; separators of fields and lines become blanks.
-std::string field(std::string_view text) { return printable(text.substr(0, kMaxFieldBytes)); }
-
-// Returns false and does nothing if there is no room for the line.
-bool append_line(std::string& text, const std::string& line) {
-  if (text.size() + line.size() + kEnd.size() > kMaxStatusBytes) return false;
-  text += line;
-  return true;
-}
-
-bool read_call(const std::vector<std::string>& fields, CallStatus& call) {
-  if (fields.size() != 8) return false;
-  call.group = printable(fields[1]);
-  call.call = printable(fields[7]);
-  bool good = read_number(fields[2], call.number) && read_number(fields[3], call.seconds) &&
-              read_number(fields[4], call.received_bytes) && read_number(fields[5], call.expected_bytes);
-  if (fields[6].empty()) return good;
-  for (const std::string& rank : split(fields[6], ',')) {
-    good = good && read_number(rank, call.waits_for.emplace_back());
-  }
-  return good;
 }
 
 }  // namespace
@@ -85,43 +48,23 @@ std::optional<RankStatus> parse_status_socket_name(const std::string& name) {
   return status;
 }
 
-std::string encode_status(const RankStatus& status) {
-  std::string text;
-  for (const CallStatus& call : std::span(status.calls).first(std::min(status.calls.size(), kMaxCalls))) {
-    const std::string waits_for = fmt::format("{}", fmt::join(call.waits_for, ","));
-    const bool fits = append_line(
-        text, fmt::format("call\t{}\t{}\t{:.3f}\t{}\t{}\t{}\t{}\n", field(call.group), call.number, call.seconds,
-                          call.received_bytes, call.expected_bytes, waits_for, field(call.call)));
-    if (!fits) break;
-  }
-  for (const GroupStatus& group : std::span(status.groups).first(std::min(status.groups.size(), kMaxGroups))) {
-    const std::string line = fmt::format("group\t{}\t{}\t{}\n", field(group.name), group.calls, field(group.failure));
-    if (!append_line(text, line)) break;
-  }
-  return text.append(kEnd);
+std::array<std::byte, StatusQuestion::kBytes> StatusQuestion::encode() const {
+  std::array<std::byte, kBytes> bytes;
+  store(bytes.data(), static_cast<std::uint8_t>(subject));
+  store(bytes.data() + 1, patience_ms);
+  return bytes;
 }
 
-Status decode_status(const std::string& text, RankStatus& status) {
-  for (const std::string& line : split(text, '\n')) {
-    const auto fields = split(line, '\t');
-    if (fields[0] == "end") return {};
-    bool good = false;
-    if (fields[0] == "group" && fields.size() == 4 && status.groups.size() < kMaxGroups) {
-      GroupStatus& group = status.groups.emplace_back(GroupStatus{printable(fields[1]), 0, printable(fields[3])});
-      good = read_number(fields[2], group.calls);
-    } else if (fields[0] == "call" && status.calls.size() < kMaxCalls) {
-      good = read_call(fields, status.calls.emplace_back());
-    }
-    if (!good) {
-      return Failure(ErrorKind::corrupt_data, fmt::format("\"{}\" is not a line of a rank's status", field(line)));
-    }
-  }
-  return Failure(ErrorKind::corrupt_data, "a rank's status has no end");
+std::optional<StatusQuestion> StatusQuestion::decode(const std::array<std::byte, kBytes>& bytes) {
+  const StatusQuestion question{.subject = static_cast<Subject>(load<std::uint8_t>(bytes.data())),
+                                .patience_ms = std::min(load<std::uint32_t>(bytes.data() + 1), kMostPatienceMs)};
+  const bool is_known = question.subject == Subject::rank || question.subject == Subject::job;
+  return is_known ? std::optional(question) : std::nullopt;
 }
 
 // ---- StatusServer
 
-StatusServer::StatusServer(const RankStatus& self, Report report) : report_(std::move(report)) {
+StatusServer::StatusServer(const RankStatus& self, Source& source) : source_(source) {
   auto listener = os::listen_unix_abstract(status_socket_name(self));
   if (!listener) return;
   listener_ = std::move(*listener);
@@ -155,10 +98,15 @@ void StatusServer::serve() {
 void StatusServer::answer(const os::Fd& connection) {
   auto peer = os::peer_credentials(connection);
   if (!peer || (peer->user != 0 && peer->user != os::own_credentials().user)) return;
-  RankStatus status;
-  report_(status);
-  const std::string text = encode_status(status);
   const SteadyClock clock;
+  std::array<std::byte, StatusQuestion::kBytes> bytes;
+  if (!os::read_exactly(connection, bytes, saturating_add(clock.now(), kPatience), clock).ok()) return;
+  const auto question = StatusQuestion::decode(bytes);
+  if (!question) return;
+  const std::string text =
+      question->subject == StatusQuestion::Subject::rank
+          ? internal::encode_status(source_.own())
+          : internal::encode_statuses(source_.all(std::chrono::milliseconds(question->patience_ms)));
   static_cast<void>(
       os::write_exactly(connection, std::as_bytes(std::span(text)), saturating_add(clock.now(), kPatience), clock));
 }

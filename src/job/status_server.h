@@ -3,30 +3,56 @@
 //
 //   qccl/status/USER/JOB/WORLD/RANK/PROCESS
 //
-// The answer is text: a line for each call and group, with tabs between the fields, then the end of file.
+// and sends a question. The answer is JSON (observe/status_text.h), then the end of file.
+//
+// | offset | bytes | field    | meaning                                                      |
+// |--------|-------|----------|--------------------------------------------------------------|
+// | 0      | 1     | subject  | StatusQuestion::Subject                                      |
+// | 1      | 4     | patience | milliseconds to wait for other ranks, little-endian          |
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "os/fd.h"
 #include "qccl/status.h"
 
 namespace qccl::comm {
 
+struct StatusQuestion {
+  enum class Subject : std::uint8_t { rank = 1, job = 2 };
+  static constexpr std::size_t kBytes = 5;
+
+  Subject subject = Subject::rank;
+  std::uint32_t patience_ms = 0;
+
+  std::array<std::byte, kBytes> encode() const;
+  // Empty if these bytes are no question.
+  static std::optional<StatusQuestion> decode(const std::array<std::byte, kBytes>& bytes);
+};
+
 class StatusServer {
  public:
-  // Fills in what the rank is doing. Called on the server's thread.
-  using Report = std::function<void(RankStatus&)>;
+  // What it answers with. Called on the server's thread; may throw std::bad_alloc.
+  class Source {
+   public:
+    virtual ~Source() = default;
+    virtual RankStatus own() = 0;
+    virtual std::vector<RankStatus> all(Nanoseconds patience) = 0;
+  };
 
-  // `self` has rank, world and job. If the socket cannot be opened, there are no answers.
-  StatusServer(const RankStatus& self, Report report);
+  // `self` has rank, world and job. The source outlives the server. If the socket cannot be opened, there are no
+  // answers.
+  StatusServer(const RankStatus& self, Source& source);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
@@ -35,23 +61,16 @@ class StatusServer {
   void serve();
   void answer(const os::Fd& connection);
 
-  Report report_;
+  Source& source_;
   os::Fd listener_;
   std::atomic<bool> stopping_{false};  // written before the thread is woken
   std::thread thread_;
 };
-
-// The longest answer. It leaves out calls and groups that do not fit, the latest first.
-inline constexpr std::size_t kMaxStatusBytes = 256 * 1024;
 
 // The beginning of the names of all ranks' sockets.
 inline constexpr std::string_view kStatusPrefix = "qccl/status/";
 std::string status_socket_name(const RankStatus& self);
 // Empty for a name of another form.
 std::optional<RankStatus> parse_status_socket_name(const std::string& name);
-
-std::string encode_status(const RankStatus& status);
-// Adds groups and calls, whose text is printable. CorruptData if the text is no answer.
-Status decode_status(const std::string& text, RankStatus& status);
 
 }  // namespace qccl::comm

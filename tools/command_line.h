@@ -33,6 +33,7 @@ int plan_outer_main(const std::vector<std::string>& arguments);
 int plan_show_main(const std::vector<std::string>& arguments);
 int plan_simulate_main(const std::vector<std::string>& arguments);
 int ps_main(const std::vector<std::string>& arguments);
+int top_main(const std::vector<std::string>& arguments);
 int run_main(const std::vector<std::string>& arguments);
 int version_main(const std::vector<std::string>& arguments);
 int completion_main(const std::vector<std::string>& arguments);

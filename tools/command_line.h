@@ -51,6 +51,10 @@ struct Command {
 int dispatch(const char* program, const char* help, std::span<const Command> commands,
              const std::vector<std::string>& arguments);
 
+// For commands that run jobs of their own and say themselves what these did: only their errors are logged, unless the
+// user's QCCL_LOG asks for more.
+void without_end_of_job_line();
+
 // ---- Parsing
 
 // A command's flags. `usage`: the words after its name in the first line of the help. `footer`: the end of the help.

@@ -39,6 +39,7 @@ class EngineRuntime;
 class JobGroups;
 class JobSurvey;
 struct JobStart;
+class JobTotals;
 
 class Context {
  public:
@@ -75,6 +76,7 @@ class Context {
   Result<bootstrap::PeerSockets> meet(JobStart& start, double line_rate, TimePoint deadline);
   Status connect(CostEnvironment cost_environment, JobStart& start);
   engine::EngineOptions engine_options() const;
+  void add_totals();
 
   const os::ForkMark mark_;
   const bootstrap::LaunchIdentity launch_;
@@ -84,6 +86,7 @@ class Context {
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch call_batch_;
+  std::shared_ptr<JobTotals> totals_;
   std::unique_ptr<CallMemory> call_memory_;
   std::unique_ptr<EngineRuntime> runtime_;
   engine::ProgressDriver* driver_ = nullptr;  // the runtime's

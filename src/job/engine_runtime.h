@@ -2,12 +2,15 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "device_engine/devices.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
 #include "job/job_survey.h"
+#include "job/metrics_file.h"
 #include "job/status_server.h"
 #include "transport/transport.h"
 
@@ -20,6 +23,10 @@ class EngineRuntime {
   // Starts the threads. `self` says rank, world, job, process and host to those that ask. The clock outlives the object.
   EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
                 const engine::PollingOptions& polling, const RankStatus& self, const Clock& clock);
+  // Writes its metrics from now on.
+  void write_metrics(std::string path, Nanoseconds interval) {
+    metrics_.emplace(std::move(path), interval, [this] { return survey_->own(); });
+  }
   // Says goodbye to the peers, sends what is queued and closes: see Engine::leave_patience().
   ~EngineRuntime();
   EngineRuntime(const EngineRuntime&) = delete;
@@ -39,6 +46,7 @@ class EngineRuntime {
   engine::ProgressDriver driver_;
   std::optional<JobSurvey> survey_;
   std::optional<StatusServer> status_;  // asks the survey
+  std::optional<MetricsFile> metrics_;  // asks it too
   std::shared_ptr<void> gate_watch_;    // last: it asks the engine, so it ends first
 };
 

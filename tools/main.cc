@@ -92,18 +92,10 @@ int codec_main(const std::vector<std::string>& arguments) {
   return dispatch("qccl codec", kCodecHelp, kCommands, arguments);
 }
 
-constexpr Command kCommands[] = {{"run", run_main},
-                                 {"ps", ps_main},
-                                 {"top", top_main},
-                                 {"key", key_main},
-                                 {"perf", perf_main},
-                                 {"doctor", doctor_main},
-                                 {"plan", plan_main},
-                                 {"codec", codec_main},
-                                 {"log", log_main},
-                                 {"trace", trace_main},
-                                 {"version", version_main},
-                                 {"completion", completion_main}};
+constexpr Command kCommands[] = {{"run", run_main},     {"ps", ps_main},           {"top", top_main},
+                                 {"key", key_main},     {"perf", perf_main},       {"doctor", doctor_main},
+                                 {"plan", plan_main},   {"codec", codec_main},     {"log", log_main},
+                                 {"trace", trace_main}, {"version", version_main}, {"completion", completion_main}};
 
 }  // namespace
 

@@ -49,7 +49,7 @@ def _of_process(ranks: list[dict[str, Any]], kinds: dict[str, dict[str, float]])
         return sum(sums[field] for sums in kinds.values())
 
     def summed(field: str) -> float:
-        return sum(rank[field] for rank in ranks)
+        return sum(float(rank[field]) for rank in ranks)
 
     return {
         "calls": total("calls"),

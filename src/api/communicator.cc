@@ -9,7 +9,7 @@
 #include "group/communicator_state.h"
 #include "job/call_memory.h"
 #include "job/job_start.h"
-#include "job/job_survey.h"
+#include "job/status/job_survey.h"
 
 namespace qccl {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "job/status_server.h"
+#include "job/status/status_server.h"
 #include "observe/status_text.h"
 #include "os/net/poller.h"
 #include "os/net/socket.h"

@@ -9,9 +9,9 @@
 #include "device_engine/devices.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
-#include "job/job_survey.h"
-#include "job/metrics_file.h"
-#include "job/status_server.h"
+#include "job/status/job_survey.h"
+#include "job/status/metrics_file.h"
+#include "job/status/status_server.h"
 #include "transport/transport.h"
 
 namespace qccl::comm {
@@ -20,7 +20,8 @@ namespace qccl::comm {
 // questions about it.
 class EngineRuntime {
  public:
-  // Starts the threads. `self` says rank, world, job, process and host to those that ask. The clock outlives the object.
+  // Starts the threads. `self` says rank, world, job, process and host to those that ask. The clock outlives the
+  // object.
   EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
                 const engine::PollingOptions& polling, const RankStatus& self, const Clock& clock);
   // Writes its metrics from now on.

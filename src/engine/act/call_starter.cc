@@ -144,8 +144,14 @@ bool CallStarter::exchange(Group& group, CallArguments&& arguments, const std::s
   if (exchange.meeting().look_and_ring()) {
     exchange.combine();
     exchange.meeting().end();
-    ledger_.end_on_spot(group, sequence, arguments.plan->call().collective, arguments.is_logged, part.size(),
-                        timer.weight > 0 ? clock_.look() - timer.since : Nanoseconds{});
+    const CallEnd end{.group = *group.totals,
+                      .number = sequence,
+                      .kind = call_kind(arguments),
+                      .counts = arguments.is_logged,
+                      .bytes = part.size(),
+                      .payload_bytes = part.size(),
+                      .plain_bytes = part.size()};
+    ledger_.end(end, timer, timer.weight > 0 ? clock_.look() : TimePoint{});
     return true;
   }
   arguments.work = work;

@@ -41,7 +41,8 @@ void FailureHandler::complete(Operation& operation, internal::SharedFailure fail
     fail_all_groups();  // frames lost here may have been any group's
   }
   if (failure != nullptr) operation.take_back();
-  ledger_.end(operation, failure == nullptr, operation.timer().weight > 0 ? clock_.look() : TimePoint{});
+  const CallTimer timer = std::exchange(operation.timer(), {});
+  ledger_.end(operation.ending(failure == nullptr), timer, timer.weight > 0 ? clock_.look() : TimePoint{});
   if (operation.log_notes().is_wanted) recorder_.end(operation, failure.get());
   ended_.push(operation.work(), std::move(failure));
 }

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "engine/call/call_arguments.h"
+#include "engine/call/call_ledger.h"
 #include "engine/frames/frame.h"
 #include "engine/state/admission_control.h"
-#include "engine/state/call_ledger.h"
 #include "qccl/error.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -76,7 +76,7 @@ struct Group {
   std::unique_ptr<GroupMail> mail;             // from the first message on
   std::unique_ptr<Operation> parked_exchange;  // of calls that are done on the spot, from the first one on
   AdmissionControl admission;
-  std::pair<const std::string, GroupTotals>* totals = nullptr;  // the ledger's row
+  NamedTotals* totals = nullptr;                               // the ledger's row
   std::vector<std::shared_ptr<internal::WorkState>> watchers;  // end with the failure, or well when the group is closed
 
   int world() const { return static_cast<int>(ranks.size()); }

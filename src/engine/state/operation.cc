@@ -25,6 +25,17 @@ std::uint64_t PostedCall::input_bytes() const {
   return elements * element_bytes(call().type);
 }
 
+CallEnd PostedCall::ending(bool well) const {
+  return {.group = *group_.totals,
+          .number = sequence_,
+          .kind = call_kind(arguments_),
+          .counts = arguments_.is_logged,
+          .well = well,
+          .bytes = input_bytes(),
+          .payload_bytes = payload_bytes_,
+          .plain_bytes = plain_bytes_};
+}
+
 std::string Operation::describe() const {
   std::string text = call().describe();
   const std::string place = describe_place(arguments());

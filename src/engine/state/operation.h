@@ -74,6 +74,8 @@ class PostedCall {
 
   LogNotes& log_notes() { return log_notes_; }
   CallTimer& timer() { return timer_; }
+  // For the ledger.
+  CallEnd ending(bool well) const;
   // The data sent so far, and its size uncompressed.
   std::uint64_t payload_bytes() const { return payload_bytes_; }
   std::uint64_t plain_bytes() const { return plain_bytes_; }

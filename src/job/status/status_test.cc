@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "job/status_server.h"
+#include "job/status/status_server.h"
 #include "os/net/socket.h"
 #include "os/process.h"
 #include "os/test_user.h"

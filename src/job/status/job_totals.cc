@@ -1,4 +1,4 @@
-#include "job/job_totals.h"
+#include "job/status/job_totals.h"
 
 #include <fmt/format.h>
 

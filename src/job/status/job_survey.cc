@@ -1,4 +1,4 @@
-#include "job/job_survey.h"
+#include "job/status/job_survey.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/progress/progress_driver.h"
 #include "observe/status_text.h"
 
 namespace qccl::comm {

@@ -1,4 +1,4 @@
-#include "job/status_server.h"
+#include "job/status/status_server.h"
 
 #include <fmt/format.h>
 

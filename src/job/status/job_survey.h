@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/progress/progress_driver.h"
-#include "job/status_server.h"
+#include "job/status/status_server.h"
 #include "qccl/status.h"
+
+namespace qccl::engine {
+class ProgressDriver;
+}
 
 namespace qccl::comm {
 

@@ -1,4 +1,4 @@
-#include "job/metrics_file.h"
+#include "job/status/metrics_file.h"
 
 #include <fmt/format.h>
 

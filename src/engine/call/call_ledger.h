@@ -17,8 +17,7 @@
 
 namespace qccl::engine {
 
-class Operation;
-struct Group;
+struct CallArguments;
 
 // The collectives, then send and recv.
 inline constexpr std::size_t kSendKind = std::size(kEveryCollective);
@@ -35,10 +34,25 @@ struct CallTotals {
   Nanoseconds time{};
 };
 
+std::size_t call_kind(const CallArguments& arguments);
+
 // Of all groups of one name, one after another; outlives them.
 struct GroupTotals {
   int size = 1;  // of the last
   std::array<CallTotals, kCallKinds> by_kind{};
+};
+using NamedTotals = std::pair<const std::string, GroupTotals>;
+
+// A call at its end.
+struct CallEnd {
+  NamedTotals& group;
+  std::uint64_t number = 0;
+  std::size_t kind = 0;
+  bool counts = true;  // false: the library's own
+  bool well = true;
+  std::uint64_t bytes = 0;  // of the input
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t plain_bytes = 0;
 };
 
 // From when a call is timed, and how many it stands for; 0: it is not.
@@ -61,7 +75,7 @@ class CallLedger {
   };
 
   // The row for a group of that name, whose calls count from now on.
-  std::pair<const std::string, GroupTotals>& open(const std::string& name, int size);
+  NamedTotals& open(const std::string& name, int size);
 
   // Whether to time this call on the board.
   bool samples() { return ++board_calls_ % kSampled == 0; }
@@ -71,10 +85,11 @@ class CallLedger {
     under_way_ += calls;
   }
   // The call has ended, at `now` if it was timed.
-  void end(Operation& operation, bool well, TimePoint now);
-  // A call on the board has ended on the spot, in `time` if that is not 0.
-  void end_on_spot(const Group& group, std::uint64_t number, Collective collective, bool counts, std::uint64_t bytes,
-                   Nanoseconds time);
+  void end(const CallEnd& call, const CallTimer& timer, TimePoint now) {
+    if (timer.weight > 0) stop(timer, now);
+    count(call, timer.weight * (now - timer.since));
+    last_ = {&call.group.first, call.number, call.kind, timer.weight > 0 ? now : TimePoint{}};
+  }
   // A round of progress: calls that ended before it without a look at the clock ended about now.
   void note_round(TimePoint now) {
     if (last_.ended == TimePoint{}) last_.ended = now;
@@ -85,7 +100,19 @@ class CallLedger {
   Nanoseconds busy(TimePoint now) const { return busy_ + (under_way_ > 0 ? now - busy_since_ : Nanoseconds{}); }
 
  private:
-  void stop_timer(const CallTimer& timer, TimePoint now);
+  void stop(const CallTimer& timer, TimePoint now) {
+    if (timer.weight == 1 && --under_way_ == 0) busy_ += now - busy_since_;
+    if (timer.weight > 1 && under_way_ == 0) busy_ += timer.weight * (now - timer.since);
+  }
+  static void count(const CallEnd& call, Nanoseconds time) {
+    if (!call.counts) return;
+    CallTotals& totals = call.group.second.by_kind[call.kind];
+    ++(call.well ? totals.calls : totals.failures);
+    totals.bytes += call.bytes;
+    totals.payload_bytes += call.payload_bytes;
+    totals.plain_bytes += call.plain_bytes;
+    totals.time += time;
+  }
 
   std::map<std::string, GroupTotals> groups_;
   Last last_;

@@ -12,8 +12,8 @@ namespace qccl::comm {
 // "rank 0 of 4: 4711 calls of 12.3 GB, ...", from the rank's last state.
 std::string end_of_job_line(const RankStatus& totals);
 
-// What a rank has done in the jobs that it has at the same time, as after it has grown: they are one to its user. Shared
-// by their contexts; the last to go writes the line to standard error, unless QCCL_LOG is error or warning, or no call
+// What a rank has done in the jobs that it has at the same time, as after it has grown: they are one to its user. Their
+// contexts share it; the last to go writes the line to standard error, unless QCCL_LOG is error or warning, or no call
 // has ended well. Thread-safe.
 class JobTotals {
  public:

@@ -212,3 +212,17 @@ def test_no_line_of_a_job_that_did_nothing():
     joined = "import torch.distributed as dist\ndist.init_process_group('qccl')\n"
     assert end_lines(joined + "sys.exit(3)") == []
     assert end_lines(joined + "dist.destroy_process_group()") == []
+
+
+# ---- the page
+
+
+def test_the_pages_python_program_runs():
+    page = (Path(__file__).parents[2] / "docs" / "see-a-job.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    with Job(2, program) as job:
+        code, out, error = job.end()
+    assert code == 0, error
+    assert "qccl/all_reduce/calls 1.0" in out.splitlines()
+    for command in re.findall(r"^build/qccl (.*)$", page, re.MULTILINE):
+        assert run(*command.split("|")[0].split(), "--help").returncode == 0, command

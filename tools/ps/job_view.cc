@@ -45,8 +45,11 @@ std::string rate_cell(const RankStatus& rank, const RankStatus* before) {
 }
 
 Cells cells_of(const RankStatus& rank, const RankStatus* before) {
-  Cells cells{std::to_string(rank.rank), rank.host, rank.absence, "", "", "", "", "", ""};
-  if (!rank.answered) return cells;
+  Cells cells{std::to_string(rank.rank), rank.host, "", "", "", "", "", "", ""};
+  if (!rank.answered) {
+    cells[2] = (rank.state == 'T' ? "stopped; " : "") + (rank.absence.empty() ? "does not answer" : rank.absence);
+    return cells;
+  }
   cells[6] = rate_cell(rank, before);
   cells[7] = std::to_string(rank.resent_packets);
   cells[8] = qccl::size_text(rank.saved_bytes);
@@ -90,7 +93,8 @@ std::string lines_of_table(const std::vector<Cells>& rows) {
 std::string headline_of(const JobStatus& job) {
   const HoldUp hold_up = find_hold_up(job.ranks);
   if (!hold_up.text.empty()) return hold_up.text;
-  return "no rank has waited for longer than 0.25 s";
+  const bool any_answered = std::ranges::any_of(job.ranks, &RankStatus::answered);
+  return any_answered ? "no rank has waited for longer than 0.25 s" : "no rank on this host answers";
 }
 
 std::string text_of_job(const JobStatus& job, const std::vector<JobStatus>& before) {

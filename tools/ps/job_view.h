@@ -4,7 +4,6 @@
 #include <qccl/status.h>
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +23,8 @@ JobsSeen look_again(JobsSeen seen, std::chrono::milliseconds patience);
 // For each job its headline and a table with a line for each rank.
 std::string table_of(const JobsSeen& seen);
 
-// The stack of the rank of each job that holds others up, by py-spy, which prints it. Returns why there is none, if so.
-std::optional<std::string> print_stacks(const std::vector<JobStatus>& jobs);
+// Prints the stack of the rank of each job that holds others up, by py-spy, or to standard error why there is none.
+// False if there is none of any job.
+bool print_stacks(const std::vector<JobStatus>& jobs);
 
 }  // namespace qccl::tools

@@ -129,10 +129,8 @@ int show_whole_jobs(const View& view) {
   const JobsSeen seen = look_at_jobs(to_milliseconds(view.patience), kInterval);
   if (seen.jobs.empty()) return no_ranks();
   fmt::print("{}", view.as_json ? to_json(seen.jobs) + "\n" : table_of(seen));
-  const auto problem = view.stacks ? print_stacks(seen.jobs) : std::nullopt;
-  if (!problem) return 0;
-  fmt::print(stderr, "qccl ps: {}\n", *problem);
-  return kExitFailed;
+  std::fflush(stdout);
+  return !view.stacks || print_stacks(seen.jobs) ? 0 : kExitFailed;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "tools/ps/job_view.h"
 
@@ -52,13 +53,14 @@ std::optional<std::string> print_stack(const JobStatus& job) {
 
 }  // namespace
 
-std::optional<std::string> print_stacks(const std::vector<JobStatus>& jobs) {
-  std::optional<std::string> problems;
+bool print_stacks(const std::vector<JobStatus>& jobs) {
+  bool any = false;
   for (const JobStatus& job : jobs) {
     const auto problem = print_stack(job);
-    if (problem) problems = problems ? *problems + "\n" + *problem : *problem;
+    if (problem) fmt::print(stderr, "qccl ps: {}\n", *problem);
+    any = any || !problem;
   }
-  return problems;
+  return any;
 }
 
 }  // namespace qccl::tools

@@ -55,9 +55,8 @@ void StatusExchange::on_query(WorldRank peer) {
 void StatusExchange::on_status(WorldRank peer, ConstBytes payload) {
   if (peer.index() < owes_answer_.size()) owes_answer_[peer.index()] = 0;
   try {
-    const std::string text(as_text(payload));
     for (const auto& each : open_) {
-      if (const auto answers = each.lock()) answers->add(peer, text);
+      if (const auto answers = each.lock()) answers->add(peer, std::string(as_text(payload)));
     }
   } catch (const std::bad_alloc&) {
   }

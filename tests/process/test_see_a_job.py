@@ -132,13 +132,14 @@ def test_stacks_are_py_spys_of_the_rank_that_holds_others_up(tmp_path):
 
 def test_top_shows_the_job_again_and_again():
     with Job(2, busy(1 << 16)) as job:
-        wait_until(lambda: seen(job, "--job"))
-        with subprocess.Popen(
-            [PROGRAM, "top", "--every", "0.1"], env=environment(), stdout=subprocess.PIPE, text=True
-        ) as top:
-            screens = "".join(top.stdout.readline() for _ in range(20)).split("\x1b[H\x1b[J")[1:]
+        job_id = wait_until(lambda: seen(job, "--job"))["job"]
+        command = [PROGRAM, "top", "--every", "0.1"]
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as top:
+            screen = ""
+            while screen.count(f"job {job_id}, 2 ranks on 1 host\n") < 2:
+                screen += top.stdout.readline()
             top.kill()
-        assert len(screens) >= 2 and all("2 ranks on 1 host" in screen for screen in screens[:2])
+        assert screen.count("\x1b[H\x1b[J") >= 2, "each begins at the top of an empty terminal"
 
 
 # ---- metrics

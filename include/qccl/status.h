@@ -17,39 +17,40 @@ namespace qccl {
 
 // A call that has been posted and has not ended.
 struct CallStatus {
-  std::string group{};
-  std::string group_id{};    // hexadecimal; the same on all members
-  std::uint64_t number = 0;  // the call's number in its group, from 1; messages are numbered apart
-  bool is_message = false;
-  std::string operation{};       // "all_reduce", "send", ...
-  std::string call{};            // "all_reduce(count=1024, float32, sum, ...)"
-  std::uint64_t bytes = 0;       // of this rank's input
-  double seconds = 0;            // since it was posted
-  std::vector<int> waits_for{};  // world ranks: the silent ones, if there are any; else those yet to send
-  std::uint64_t received_bytes = 0;
-  std::uint64_t expected_bytes = 0;
+  std::string group{};               // the group's name
+  std::string group_id{};            // hexadecimal; the same on all members
+  std::uint64_t number = 0;          // the call's number in its group, from 1; messages are numbered apart
+  bool is_message = false;           // a send or recv
+  std::string operation{};           // "all_reduce", "send", ...
+  std::string call{};                // "all_reduce(count=1024, float32, sum, ...)"
+  std::uint64_t bytes = 0;           // of this rank's input
+  double seconds = 0;                // since it was posted
+  std::vector<int> waits_for{};      // world ranks: the silent ones, if there are any; else those yet to send
+  std::uint64_t received_bytes = 0;  // so far
+  std::uint64_t expected_bytes = 0;  // in all
 };
 
+// A group of a rank.
 struct GroupStatus {
-  std::string name{};
-  std::string id{};
+  std::string name{};       // "world", or the name that it was made with
+  std::string id{};         // hexadecimal; the same on all members
   std::uint64_t calls = 0;  // collectives posted so far, the library's own among them
   std::string failure{};    // empty: no failure
 };
 
 // The call that ended last on a rank.
 struct EndedCall {
-  std::string group{};
-  std::uint64_t number = 0;
-  std::string operation{};  // empty: none has ended
-  double seconds = 0;       // since its end
+  std::string group{};       // the group's name
+  std::uint64_t number = 0;  // as in CallStatus
+  std::string operation{};   // empty: none has ended
+  double seconds = 0;        // since its end
 };
 
 // The ended calls of one kind in all groups of one name, since this rank joined. The library's own calls do not count.
 struct CallCounters {
-  std::string group{};
-  int group_size = 1;
-  std::string operation{};
+  std::string group{};              // the groups' name
+  int group_size = 1;               // of the last
+  std::string operation{};          // as in CallStatus
   std::uint64_t calls = 0;          // that ended well
   std::uint64_t failures = 0;       // that did not
   std::uint64_t bytes = 0;          // of this rank's inputs
@@ -60,37 +61,39 @@ struct CallCounters {
 
 // The TCP connections to a peer, as the system counts.
 struct LineStatus {
-  int peer = -1;  // world rank
-  std::uint64_t acknowledged_bytes = 0;
-  std::uint64_t resent_packets = 0;
-  double busy_seconds = 0;        // while bytes were on their way
-  double round_trip_seconds = 0;  // the shortest measured; 0 on this host
+  int peer = -1;                         // world rank
+  std::uint64_t acknowledged_bytes = 0;  // by the peer's system
+  std::uint64_t resent_packets = 0;      // that were sent again
+  double busy_seconds = 0;               // while bytes were on their way
+  double round_trip_seconds = 0;         // the shortest measured; 0 on this host
 
+  // What the line carried while it was in use; 0 if it never was.
   double bytes_per_second() const {
     return busy_seconds > 0 ? static_cast<double>(acknowledged_bytes) / busy_seconds : 0;
   }
 };
 
+// A rank and all that it says of itself.
 struct RankStatus {
-  int process = 0;
-  int rank = 0;
-  int world = 1;
+  int process = 0;         // its number on its host
+  int rank = 0;            // in the job
+  int world = 1;           // ranks of the job
   std::uint32_t user = 0;  // owner of the process, according to the kernel
   std::string job{};       // the same for all ranks of a job, and different for other jobs
   char state = '?';        // as in /proc: R runs, S sleeps, T is stopped, ...; ? if the rank is not on this host
   bool answered = false;   // false: the rest is empty; the rank is stopped, or too busy to answer
-  std::string host{};
-  std::string absence{};  // of a rank that did not answer, as a peer sees it: "was lost: end of file"
-  std::vector<GroupStatus> groups{};
-  std::vector<CallStatus> calls{};  // oldest first
-  EndedCall last{};
+  std::string host{};      // its host's name
+  std::string absence{};   // of a rank that did not answer, as a peer sees it: "was lost: end of file"
+  std::vector<GroupStatus> groups{};  // that are open
+  std::vector<CallStatus> calls{};    // oldest first
+  EndedCall last{};                   // the last to end
 
   // ---- since this rank joined the job
-  double seconds = 0;             // the time itself
-  double busy_seconds = 0;        // with at least one call under way
-  std::uint64_t sent_bytes = 0;   // in all groups, with headers; in calls that have not ended, too
-  std::uint64_t saved_bytes = 0;  // by compression
-  std::uint64_t resent_packets = 0;
+  double seconds = 0;                    // the time itself
+  double busy_seconds = 0;               // with at least one call under way
+  std::uint64_t sent_bytes = 0;          // in all groups, with headers; in calls that have not ended, too
+  std::uint64_t saved_bytes = 0;         // by compression
+  std::uint64_t resent_packets = 0;      // on all lines
   std::vector<CallCounters> counters{};  // of kinds that were called
   std::vector<LineStatus> lines{};       // to peers by TCP, the slowest first
   std::vector<std::string> warnings{};   // failures of groups, lines that lose packets
@@ -180,8 +183,8 @@ void visit_lists_of(Rank& rank, Visit visit) {
 
 // A job as one of its ranks sees it.
 struct JobStatus {
-  std::string job{};
-  std::uint32_t user = 0;
+  std::string job{};                // as in RankStatus
+  std::uint32_t user = 0;           // as in RankStatus
   std::vector<RankStatus> ranks{};  // all ranks of the job, by rank; those that did not answer say why
 };
 

@@ -109,22 +109,14 @@ class JobSite final : public Site {
 
 // ---- The module
 
-// Beside the program or library that has this code, as built; in ../lib, as installed; or where the linker looks.
+// Where the linker looks for libraries of the program or library that has this code.
 void* load_module(std::string& problem) {
-  Dl_info self{};
-  std::string folder;
-  if (::dladdr(reinterpret_cast<const void*>(&load_module), &self) != 0 && self.dli_fname != nullptr) {
-    const std::string path = self.dli_fname;
-    folder = path.substr(0, path.rfind('/') + 1);
+  void* const module = ::dlopen(kHttpModule, RTLD_NOW | RTLD_LOCAL);
+  if (module == nullptr) {
+    const char* const why = ::dlerror();
+    problem = why == nullptr ? "unknown" : why;
   }
-  for (const std::string& place : {folder, folder + "../lib/", std::string()}) {
-    if (place.empty() && !folder.empty()) continue;
-    if (void* module = ::dlopen((place + kHttpModule).c_str(), RTLD_NOW | RTLD_LOCAL)) return module;
-    const char* why = ::dlerror();
-    problem += fmt::format("{}{}", problem.empty() ? "" : "; ", why == nullptr ? "unknown" : why);
-  }
-  if (void* module = ::dlopen(kHttpModule, RTLD_NOW | RTLD_LOCAL)) return module;
-  return nullptr;
+  return module;
 }
 
 // A name that begins with 127 may belong to anyone: only addresses count.
@@ -163,10 +155,11 @@ Result<std::unique_ptr<Dashboard>> Dashboard::open(const HttpOptions& options, c
   void* module = load_module(problem);
   void* symbol = module == nullptr ? nullptr : ::dlsym(module, kOpenHttpServer);
   if (symbol == nullptr) {
-    return Failure(ErrorKind::unsupported,
-                   fmt::format("the page can't be served: {} can't be loaded ({}): install libcpp-httplib, and build "
-                               "QCCL where its headers are",
-                               kHttpModule, problem));
+    return Failure(
+        ErrorKind::unsupported,
+        fmt::format("the page can't be served: its HTTP server can't be loaded ({}): install libcpp-httplib, and "
+                    "build QCCL where libcpp-httplib-dev is",
+                    problem));
   }
   std::unique_ptr<Dashboard> self(new Dashboard(view, std::move(metrics)));
   reinterpret_cast<OpenHttpServer*>(symbol)(options, *self->site_, problem, self->server_);

@@ -66,6 +66,7 @@ class JobDocuments {
             {"recent_rank", recent.rank},
             {"recent_last_in", recent.last_in},
             {"recent_compared", recent.compared},
+            {"recent_blame", recent.blame},
             {"recent_waited_ms", recent.waited_for_ms},
             {"recent_latency_ms", recent.latency_ms}};
   }

@@ -26,8 +26,8 @@ std::string shortened(const std::string& text) {
 
 // A time on the job's axis. Files may hold any numbers, whose sums and differences must not overflow.
 std::int64_t moved(std::int64_t time, std::int64_t offset) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 8;
-  return std::clamp(time, -kMost, kMost) + std::clamp(offset, -kMost, kMost);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;  // 2043
+  return std::max<std::int64_t>(std::clamp(time, -kMost, kMost) + std::clamp(offset, -kMost, kMost), 0);
 }
 
 std::string without_shrunk(std::string name) {

@@ -45,18 +45,21 @@ void Stragglers::close(const std::vector<Part>& parts) {
 Stragglers::Recent Stragglers::recent() const {
   std::map<int, Recent> by_rank;
   double latency = 0;
+  double waited = 0;
   for (const Last& each : recent_) {
     Recent& own = by_rank[each.rank];
     own.rank = each.rank;
     ++own.last_in;
     own.waited_for_ms += each.waited_ms;
     latency += each.longest_ms;
+    waited += each.waited_ms;
   }
   Recent worst;
   for (const auto& [rank, own] : by_rank) {
-    if (own.last_in > worst.last_in) worst = own;
+    if (worst.rank < 0 || own.waited_for_ms > worst.waited_for_ms) worst = own;
   }
   worst.compared = recent_.size();
+  worst.blame = waited > 0 ? worst.waited_for_ms / waited : 0;
   if (worst.last_in > 0) worst.waited_for_ms /= static_cast<double>(worst.last_in);
   if (!recent_.empty()) worst.latency_ms = latency / static_cast<double>(recent_.size());
   return worst;

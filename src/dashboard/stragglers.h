@@ -19,12 +19,13 @@ class Stragglers {
     double waited_for_ms = 0;   // what the others waited for it, on average, over all operations
     double waited_ms = 0;       // what it waited for others
   };
-  // The rank that came last most often of late.
+  // The rank that the others waited for longest of late.
   struct Recent {
     int rank = -1;  // -1: there was no operation
     std::size_t last_in = 0;
     std::size_t compared = 0;
     double waited_for_ms = 0;  // for each operation in which it came last
+    double blame = 0;          // the share of all waiting that was for it
     double latency_ms = 0;     // what operations took the rank that waited longest, on average
   };
 

@@ -84,6 +84,15 @@ def test_a_straggler_is_named_with_its_share_and_its_delay(page, logs, tmp_path)
 
 
 @needs_chromium
+def test_a_rank_that_is_late_for_one_operation_of_each_step_is_named(page, logs, tmp_path):
+    for log in logs:
+        for number in range(1, 101):
+            steps(log, range(number, number + 1), late_rank=1 if number % 4 == 0 else None)
+    with dash(tmp_path / "log_") as url, opened(page, url):
+        page.wait_for("at('findings').innerText.includes('Rank 1 comes last: in 25 % of')")
+
+
+@needs_chromium
 def test_ranks_that_come_last_in_turn_are_no_finding(page, logs, tmp_path):
     for log in logs:
         for number in range(1, 101):

@@ -133,6 +133,8 @@ CLI::Validator time_value() {
   return CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME");
 }
 
+void without_end_of_job_line() { ::setenv("QCCL_LOG", "error", 0); }
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;

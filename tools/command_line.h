@@ -34,6 +34,7 @@ int plan_outer_main(const std::vector<std::string>& arguments);
 int plan_show_main(const std::vector<std::string>& arguments);
 int plan_simulate_main(const std::vector<std::string>& arguments);
 int ps_main(const std::vector<std::string>& arguments);
+int top_main(const std::vector<std::string>& arguments);
 int run_main(const std::vector<std::string>& arguments);
 int version_main(const std::vector<std::string>& arguments);
 int completion_main(const std::vector<std::string>& arguments);
@@ -50,6 +51,10 @@ struct Command {
 // Runs the command that the first argument names, or prints `help`. `program` begins messages.
 int dispatch(const char* program, const char* help, std::span<const Command> commands,
              const std::vector<std::string>& arguments);
+
+// For commands that run jobs of their own and say themselves what these did: only their errors are logged, unless the
+// user's QCCL_LOG asks for more.
+void without_end_of_job_line();
 
 // ---- Parsing
 

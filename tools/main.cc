@@ -16,7 +16,8 @@ Usage: qccl COMMAND [OPTIONS]
 
 Commands:
   run         start a program as the ranks of one job on this host
-  ps          show what the ranks on this host are doing, and which ranks they wait for
+  ps          show what the ranks on this host, or of whole jobs, are doing, and which ranks they wait for
+  top         the same of whole jobs, live
   perf        time a collective and check its results, with nccl-tests' flags and columns
   key         make a key, without which no process can join a job
   doctor      show what QCCL finds here and what it would do; say what is wrong and how to fix it
@@ -92,10 +93,19 @@ int codec_main(const std::vector<std::string>& arguments) {
   return dispatch("qccl codec", kCodecHelp, kCommands, arguments);
 }
 
-constexpr Command kCommands[] = {{"run", run_main},     {"ps", ps_main},           {"key", key_main},
-                                 {"perf", perf_main},   {"doctor", doctor_main},   {"plan", plan_main},
-                                 {"codec", codec_main}, {"log", log_main},         {"dash", dash_main},
-                                 {"trace", trace_main}, {"version", version_main}, {"completion", completion_main}};
+constexpr Command kCommands[] = {{"run", run_main},
+                                 {"ps", ps_main},
+                                 {"top", top_main},
+                                 {"key", key_main},
+                                 {"perf", perf_main},
+                                 {"doctor", doctor_main},
+                                 {"plan", plan_main},
+                                 {"codec", codec_main},
+                                 {"log", log_main},
+                                 {"dash", dash_main},
+                                 {"trace", trace_main},
+                                 {"version", version_main},
+                                 {"completion", completion_main}};
 
 }  // namespace
 

@@ -202,6 +202,11 @@ std::optional<Traffic> SharedJob::traffic() {
   return groups_.empty() ? std::nullopt : std::optional(groups_.front().traffic());
 }
 
+std::optional<RankStatus> SharedJob::status() {
+  const std::lock_guard lock(mutex_);
+  return groups_.empty() ? std::nullopt : std::optional(groups_.front().status());
+}
+
 void SharedJob::accept_no_more_groups() {
   const std::lock_guard lock(mutex_);
   accepts_groups_ = false;

@@ -16,6 +16,7 @@
 #include "group_options.h"
 #include "open_windows.h"
 #include "qccl/communicator.h"
+#include "qccl/status.h"
 #include "work/completion_pool.h"
 #include "work/operation_trace.h"
 
@@ -69,6 +70,8 @@ class SharedJob {
 
   // This rank's counters; empty once all groups are closed.
   std::optional<Traffic> traffic();
+  // The same of its state (qccl/status.h).
+  std::optional<RankStatus> status();
 
   // For the end of the group that made this job. It ends at the same point of the program on every rank, so ranks agree
   // on which groups share a job.

@@ -30,6 +30,8 @@
 
 namespace qccl {
 
+struct RankStatus;
+
 // Options of init(). Unset fields come from the environment, as the comments say.
 struct InitOptions {
   std::optional<int> rank{};                    // RANK
@@ -213,6 +215,11 @@ class Communicator : public NamedCalls<Communicator> {
   std::vector<int> hosts() const;
   // This rank's traffic in all groups of this context.
   Traffic traffic() const;
+  // This rank's state and counters in all groups of this context (qccl/status.h).
+  RankStatus status() const;
+  // The same of every rank of the job, by rank, collected now over the ranks' connections. Not collective: the others'
+  // programs take no part. Ranks that do not answer within `patience` have RankStatus::answered false.
+  std::vector<RankStatus> job_status(Milliseconds patience = Milliseconds(1000)) const;
   // The log of all groups of this context.
   OperationLog log() const;
   // A description for people: "rank 1 of 4 from torchrun, shm to ranks 0, 2, 3, paced at 1 Gbit/s"; for a group of some

@@ -38,6 +38,7 @@ from ._feedback import ErrorFeedback  # noqa: E402
 from ._growth import door, grow, join  # noqa: E402
 from ._launch import init_distributed  # noqa: E402
 from ._log import comms_logger, configure_log, log_summary, save_log  # noqa: E402
+from ._scalars import scalars  # noqa: E402
 
 __version__: str = _C.version()
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "pipeline",
     "recv",
     "save_log",
+    "scalars",
     "send",
     "set_compression",
     "shrink",

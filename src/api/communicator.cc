@@ -9,6 +9,7 @@
 #include "group/communicator_state.h"
 #include "job/call_memory.h"
 #include "job/job_start.h"
+#include "job/status/job_survey.h"
 
 namespace qccl {
 namespace {
@@ -305,6 +306,14 @@ Traffic Communicator::traffic() const {
     });
     return traffic;
   });
+}
+
+RankStatus Communicator::status() const {
+  return memory_checked([&] { return state_->context()->survey().own(); });
+}
+
+std::vector<RankStatus> Communicator::job_status(Milliseconds patience) const {
+  return memory_checked([&] { return state_->context()->survey().all(saturating_nanoseconds(patience)); });
 }
 
 OperationLog Communicator::log() const {

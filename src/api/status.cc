@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "job/status_server.h"
+#include "job/status/status_server.h"
+#include "observe/status_text.h"
 #include "os/net/poller.h"
 #include "os/net/socket.h"
 #include "os/process.h"
@@ -23,6 +24,7 @@ constexpr std::size_t kMaxRanks = 1024;                 // of one host
 constexpr std::size_t kQueriesAtOnce = 128;             // descriptors
 constexpr std::size_t kMaxAllBytes = 16 * 1024 * 1024;  // of all answers
 constexpr std::size_t kReadBytes = 4096;
+constexpr Nanoseconds kSlack = std::chrono::seconds(1);  // for a rank that asks the others
 
 struct Found {
   std::string name;
@@ -42,6 +44,19 @@ std::vector<Found> find_ranks() {
   return ranks;
 }
 
+// The kernel knows best which process of which user answers under which name.
+void take_answer(const std::string& text, RankStatus& status) {
+  RankStatus told;
+  if (!internal::decode_status(text, told).ok()) return;
+  told.answered = true;
+  told.process = status.process;
+  told.rank = status.rank;
+  told.world = status.world;
+  told.user = status.user;
+  told.job = status.job;
+  status = std::move(told);
+}
+
 // Queries that run at the same time.
 class QueryRound {
  public:
@@ -56,6 +71,8 @@ class QueryRound {
     if (!connection) return os::process_user(status.process) == status.user;
     auto owner = os::peer_credentials(*connection);
     if (!owner || owner->user != status.user) return false;
+    const auto question = comm::StatusQuestion{.subject = comm::StatusQuestion::Subject::rank}.encode();
+    if (os::write_some(connection->get(), question).lost()) return false;
     if (!poller_.watch(connection->get(), replies_.size())) return true;
     replies_.push_back({&status, std::move(*connection), {}});
     ++open_;
@@ -86,10 +103,10 @@ class QueryRound {
     std::array<std::byte, kReadBytes> piece;
     const os::IoResult got = os::read_some(reply.connection.get(), piece);
     if (got.lost()) {
-      reply.status->answered = comm::decode_status(reply.text, *reply.status).ok();
+      take_answer(reply.text, *reply.status);
       return false;
     }
-    if (got.bytes > budget || reply.text.size() + got.bytes > comm::kMaxStatusBytes) return false;
+    if (got.bytes > budget || reply.text.size() + got.bytes > internal::kMostStatusBytes) return false;
     reply.text.append(reinterpret_cast<const char*>(piece.data()), got.bytes);
     budget -= got.bytes;
     return true;
@@ -100,7 +117,60 @@ class QueryRound {
   std::size_t open_ = 0;  // replies that have not ended
 };
 
+// The whole answer of a rank on this host, or as much as came until the deadline.
+std::string ask_for_job(const RankStatus& rank, Milliseconds patience) {
+  const SteadyClock clock;
+  auto connection = os::connect_unix_abstract(comm::status_socket_name(rank));
+  if (!connection) return {};
+  auto owner = os::peer_credentials(*connection);
+  if (!owner || owner->user != rank.user) return {};
+  const comm::StatusQuestion question{
+      .subject = comm::StatusQuestion::Subject::job,
+      .patience_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(patience.count(), 0, UINT32_MAX))};
+  const TimePoint deadline = saturating_add(saturating_add(clock.now(), patience), kSlack);
+  if (!os::write_exactly(*connection, question.encode(), deadline, clock).ok()) return {};
+  std::string text;
+  std::array<std::byte, kReadBytes> piece;
+  while (text.size() < internal::kMostJobStatusBytes) {
+    auto ready = os::wait_ready(*connection, os::Direction::read, deadline, clock);
+    if (!ready || !*ready) return text;
+    const os::IoResult got = os::read_some(connection->get(), piece);
+    text.append(reinterpret_cast<const char*>(piece.data()), got.bytes);
+    if (got.lost()) return text;
+  }
+  return text;
+}
+
+// Its ranks as one of them told, with what is known of those on this host.
+std::vector<RankStatus> whole_job(std::span<const RankStatus> local, Milliseconds patience) {
+  const auto asked = std::ranges::find_if(local, &RankStatus::answered);
+  std::vector<RankStatus> here(local.begin(), local.end());
+  if (asked == local.end()) return here;
+  auto told = internal::decode_statuses(ask_for_job(*asked, patience));
+  if (!told) return here;
+  for (RankStatus& rank : *told) {
+    const auto own = std::ranges::find(here, rank.rank, &RankStatus::rank);
+    rank.user = asked->user;
+    rank.job = asked->job;
+    if (own == here.end()) continue;
+    rank.process = own->process;
+    rank.state = own->state;
+    if (rank.host.empty()) rank.host = asked->host;
+  }
+  return std::move(*told);
+}
+
 }  // namespace
+
+std::vector<JobStatus> whole_jobs(const std::vector<RankStatus>& local, Milliseconds patience) {
+  std::vector<JobStatus> jobs;
+  for (std::size_t begin = 0, end = 0; begin < local.size(); begin = end) {
+    const RankStatus& first = local[begin];
+    while (end < local.size() && local[end].job == first.job && local[end].user == first.user) ++end;
+    jobs.push_back({first.job, first.user, whole_job(std::span(local).subspan(begin, end - begin), patience)});
+  }
+  return jobs;
+}
 
 std::vector<RankStatus> ranks_on_this_host(Milliseconds patience) {
   const SteadyClock clock;

@@ -30,6 +30,8 @@ void log(LogLevel level, std::string_view message) {
   write_line(line.append(kNames[static_cast<int>(level)]).append(": ").append(message));
 }
 
+bool announces() { return !environment("QCCL_LOG") || admitted_level() >= LogLevel::info; }
+
 void write_line(std::string_view text) {
   const std::string line = std::string(text) + "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());

@@ -96,11 +96,13 @@ Result<Options> Options::from_environment() {
   options.profile = environment("QCCL_PROFILE");
   options.link_rate = environment("QCCL_LINK_RATE");
   options.log_file = environment("QCCL_LOG_FILE");
+  options.metrics_file = environment("QCCL_METRICS_FILE");
   options.qnccl_compression = qnccl_specification();
   constexpr double kYear = 365.0 * 24 * 3600;
   QCCL_TRY(read_number("QCCL_COMPRESSION_MIN_BYTES", 0, 1e15, 1, options.compression_min_bytes));
   QCCL_TRY(read_number("QCCL_TIMEOUT", 0.001, kYear, 1e9, options.timeout));
   QCCL_TRY(read_number("QCCL_INIT_TIMEOUT", 0.001, kYear, 1e9, options.init_timeout));
+  QCCL_TRY(read_number("QCCL_METRICS_SECONDS", 0.01, kYear, 1e9, options.metrics_every));
   QCCL_TRY(read_number("QCCL_PEER_TIMEOUT", 0.1, kYear, 1e9, options.peer_timeout));
   QCCL_TRY(read_number("QCCL_SLICE_BYTES", 4096, 262144, 1, options.slice_bytes));
   QCCL_TRY(read_number("QCCL_WINDOW_BYTES", 1 << 20, 1 << 30, 1, options.window_bytes));

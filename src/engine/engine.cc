@@ -16,16 +16,17 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
       peers_(options_.rank, options_.world, options_.heartbeat_interval, options_.peer_timeout, clock_.now()),
       control_(peers_, frame_sender_, options_.rank, options_.world),
       recorder_(options_.log, clock, frame_sender_),
-      failures_(options_, clock_, group_table_, operations_, frame_sender_, control_, recorder_, ended_),
+      failures_(options_, clock_, group_table_, operations_, frame_sender_, control_, recorder_, ledger_, ended_),
       mismatches_(clock_, group_table_, operations_, peers_, control_, failures_),
       peer_failures_(options_, clock_, transport, group_table_, operations_, peers_, control_, failures_),
       shrinker_(options_, clock_, group_table_, peers_, control_, ended_, failures_, peer_failures_),
+      status_(peers_, control_, options_.rank, options_.world),
       dispatcher_(clock_, group_table_, operations_, peers_, frame_sender_, failures_, peer_failures_, mismatches_,
-                  shrinker_),
-      starter_(options_, clock_, pool_, frame_sender_, group_table_, operations_, recorder_, ended_, failures_,
+                  shrinker_, status_),
+      starter_(options_, clock_, pool_, frame_sender_, group_table_, operations_, recorder_, ledger_, ended_, failures_,
                peer_failures_, dispatcher_),
       groups_(options_, transport, group_table_, operations_, control_, ended_, failures_, mismatches_, shrinker_,
-              dispatcher_) {
+              dispatcher_, ledger_) {
   peers_.measure(transport);
 }
 
@@ -48,7 +49,8 @@ bool Engine::move() {
   const TimePoint now = clock_.read();
   operations_.forget_device_looks();
   frame_sender_.set_now(now);
-  operations_.start_timers(now);
+  ledger_.begin(now, operations_.start_timers(now));
+  ledger_.note_round(now);
   bool moved = transport_.progress();
   moved |= dispatcher_.receive();
   moved |= peer_failures_.look_for_losses();
@@ -102,7 +104,10 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
     if (device->has_ended()) end(operation);
     return moved;
   }
+  // Frames that are sent meanwhile are the operation's own: a rank's engine has one thread.
+  const std::uint64_t sent_before = frame_sender_.counters().data_bytes();
   auto advanced = operation->log_notes().is_wanted ? recorder_.advance(*operation) : operation->advance();
+  operation->note_payload(frame_sender_.counters().data_bytes() - sent_before);
   if (!advanced.ok()) {
     failures_.fail(*operation, advanced.error().kind, advanced.error().message);
     return false;
@@ -193,31 +198,6 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
   return failures_.failure_of(operation, ErrorKind::deadline_exceeded,
                               fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",
                                           waited.count(), awaited, waiting.progress()));
-}
-
-void Engine::report(RankStatus& status) const {
-  for (const auto& [id, group] : group_table_) {
-    status.groups.push_back({group->name, group->next_sequence - 1, group->failure ? group->failure->message : ""});
-  }
-  for (const auto& operation : operations_) {
-    if (operation == nullptr) continue;
-    const Waiting waiting = operation->waiting();
-    CallStatus call;
-    call.group = operation->group().name;
-    call.number = operation->sequence();
-    call.call = operation->describe();
-    // The deadline of a call that has not begun is still kForever.
-    if (operation->deadline() != kForever) {
-      const Nanoseconds since = clock_.look() - (operation->deadline() - operation->arguments().timeout);
-      call.seconds = std::max(0.0, std::chrono::duration<double>(since).count());
-    }
-    for (const GroupRank member : peers_.suspects(operation->group(), waiting.peers, clock_.now())) {
-      call.waits_for.push_back(operation->group().world_rank(member).value());
-    }
-    call.received_bytes = waiting.received_bytes;
-    call.expected_bytes = waiting.expected_bytes;
-    status.calls.push_back(std::move(call));
-  }
 }
 
 }  // namespace qccl::engine

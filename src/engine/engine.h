@@ -33,6 +33,8 @@
 #include "engine/act/group_shrinker.h"
 #include "engine/act/mismatch_detector.h"
 #include "engine/act/peer_failures.h"
+#include "engine/act/status_exchange.h"
+#include "engine/call/call_ledger.h"
 #include "engine/compute/math_context.h"
 #include "engine/frames/frame_sender.h"
 #include "engine/state/control_queue.h"
@@ -54,6 +56,7 @@ class Engine {
 
   GroupLifecycle& groups() { return groups_; }
   GroupShrinker& shrinker() { return shrinker_; }
+  StatusExchange& status() { return status_; }
 
   // The slices and the window (0: ranks are near) of calls from now on, alike on all ranks; none is in flight.
   void use_sizes(std::size_t slice_bytes, std::uint64_t window_bytes) {
@@ -104,7 +107,7 @@ class Engine {
   // The error of a wait for `work` that was given up after `waited`: its first operation that has not ended, and the
   // peers that it waits for. Nothing if all have ended.
   std::optional<ErrorInfo> given_up(const internal::WorkState& work, Milliseconds waited) const;
-  // Adds groups and calls in flight.
+  // Adds what it knows: groups, calls in flight, counters, lines, warnings.
   void report(RankStatus& status) const;
 
   // Memory that ranks of this host share; null if there is none.
@@ -118,6 +121,7 @@ class Engine {
   const GroupTable& group_table() const { return group_table_; }
   const OperationTable& operations() const { return operations_; }
   const PeerMonitor& peers() const { return peers_; }
+  const CallLedger& ledger() const { return ledger_; }
 
  private:
   bool move();
@@ -127,10 +131,13 @@ class Engine {
   // Its steps, and its end; true if anything moved.
   bool advance_operation(std::unique_ptr<Operation>& operation);
   void end_turn(const Operation& ended);
+  CallStatus status_of(const Operation& operation) const;
+  void report_lines(RankStatus& status) const;
 
   Transport& transport_;
   EngineOptions options_;
   RoundClock clock_;
+  const TimePoint begun_ = clock_.now();
   std::atomic<std::uint64_t> rounds_{0};  // of progress; relaxed: others only see that it grows
   FrameSender frame_sender_;
   ScratchPool pool_;
@@ -139,12 +146,14 @@ class Engine {
   PeerMonitor peers_;
   ControlQueue control_;
   OperationRecorder recorder_;
+  CallLedger ledger_;
   EndedWorks ended_;
 
   FailureHandler failures_;
   MismatchDetector mismatches_;
   PeerFailures peer_failures_;
   GroupShrinker shrinker_;
+  StatusExchange status_;
   FrameDispatcher dispatcher_;
   CallStarter starter_;
   GroupLifecycle groups_;

@@ -19,6 +19,8 @@
 #include "job/engine_runtime.h"
 #include "job/job_groups.h"
 #include "job/job_start.h"
+#include "job/status/job_totals.h"
+#include "job/status/metrics_file.h"
 #include "job/transport_factory.h"
 #include "observe/log_store.h"
 #include "os/net/socket.h"
@@ -69,6 +71,8 @@ RankStatus status_of(const LaunchIdentity& own, std::uint64_t job) {
   self.rank = own.rank;
   self.world = own.world;
   self.job = fmt::format("{:08x}", job & 0xFFFFFFFF);
+  self.user = os::own_credentials().user;
+  self.host = os::host_name();
   return self;
 }
 
@@ -85,6 +89,9 @@ Result<std::shared_ptr<Context>> Context::create(JobStart start) {
   QCCL_TRY(check_sites(cost_environment.sites, start.launch.world));
   std::shared_ptr<Context> context(new Context(std::move(start.launch), std::move(start.settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
+  if (const auto& file = context->settings_.options.metrics_file) {
+    QCCL_TRY(MetricsFile::check(metrics_path(*file, context->rank())));
+  }
   if (!start.grown) {  // before ranks connect, so that the store in which they meet can list it
     QCCL_ASSIGN(context->door_, open_door(context->settings_));
   }
@@ -119,7 +126,11 @@ Status Context::connect(CostEnvironment cost_environment, JobStart& start) {
   const engine::EngineOptions engine = engine_options();
   runtime_ = std::make_unique<EngineRuntime>(std::move(transport), engine, polling, status_of(launch_, job), clock_);
   driver_ = &runtime_->driver();
+  totals_ = JobTotals::of(rank());
   runtime_->watch_gates(*call_memory_->devices);
+  if (options.metrics_file) {
+    runtime_->write_metrics(metrics_path(*options.metrics_file, rank()), options.metrics_every);
+  }
   groups_ =
       std::make_unique<JobGroups>(driver(), std::move(cost_environment), engine.slice_bytes, options.init_timeout);
   return {};
@@ -181,15 +192,30 @@ Context::~Context() {
   if (mark_.inherited()) {
     static_cast<void>(runtime_.release());
     static_cast<void>(call_memory_.release());
+    if (totals_ != nullptr) new std::shared_ptr<JobTotals>(std::move(totals_));  // the parent's line
     return;
   }
   if (runtime_ == nullptr) return;
+  add_totals();
   runtime_.reset();
   try {
     const Status written = log_->write_file();
     if (!written.ok()) qccl::log(LogLevel::error, written.error().message);
   } catch (const std::bad_alloc&) {
     // Reporting it would need memory too.
+  }
+}
+
+// While the connections are there to be asked.
+void Context::add_totals() {
+  try {
+    const RankStatus ended = runtime_->survey().own();
+    bool is_first = true;
+    driver_->with_engine([&](engine::Engine& engine) {
+      for (WorldRank lower(0); lower.value() < rank(); ++lower) is_first = is_first && engine.peers()[lower].lost;
+    });
+    totals_->add(ended, is_first);
+  } catch (const std::bad_alloc&) {  // the line leaves this job out
   }
 }
 
@@ -201,6 +227,8 @@ Status Context::usable() const {
                              "the parent only",
                              rank()));
 }
+
+JobSurvey& Context::survey() { return runtime_->survey(); }
 
 std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
   std::vector<int> hosts;

@@ -37,7 +37,9 @@ struct CallMemory;
 struct CostEnvironment;
 class EngineRuntime;
 class JobGroups;
+class JobSurvey;
 struct JobStart;
+class JobTotals;
 
 class Context {
  public:
@@ -60,6 +62,7 @@ class Context {
   // The hosts of some world ranks, in their order.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   JobGroups& groups() { return *groups_; }
+  JobSurvey& survey();
   engine::ProgressDriver& driver() { return *driver_; }
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
@@ -73,6 +76,7 @@ class Context {
   Result<bootstrap::PeerSockets> meet(JobStart& start, double line_rate, TimePoint deadline);
   Status connect(CostEnvironment cost_environment, JobStart& start);
   engine::EngineOptions engine_options() const;
+  void add_totals();
 
   const os::ForkMark mark_;
   const bootstrap::LaunchIdentity launch_;
@@ -82,6 +86,7 @@ class Context {
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch call_batch_;
+  std::shared_ptr<JobTotals> totals_;
   std::unique_ptr<CallMemory> call_memory_;
   std::unique_ptr<EngineRuntime> runtime_;
   engine::ProgressDriver* driver_ = nullptr;  // the runtime's

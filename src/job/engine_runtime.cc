@@ -10,13 +10,14 @@ EngineRuntime::EngineRuntime(std::unique_ptr<Transport> transport, const engine:
       engine_(*transport_, clock, options),
       driver_(engine_, *transport_, clock, polling) {
   driver_.start();
-  status_.emplace(self, [this](RankStatus& status) {
-    driver_.with_engine([&](engine::Engine& engine) { engine.report(status); });
-  });
+  survey_.emplace(driver_, self);
+  status_.emplace(self, *survey_);
 }
 
 EngineRuntime::~EngineRuntime() {
+  metrics_.reset();
   status_.reset();
+  survey_.reset();
   driver_.leave();
   driver_.stop();
   transport_->close();

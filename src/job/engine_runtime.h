@@ -2,12 +2,16 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "device_engine/devices.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
-#include "job/status_server.h"
+#include "job/status/job_survey.h"
+#include "job/status/metrics_file.h"
+#include "job/status/status_server.h"
 #include "transport/transport.h"
 
 namespace qccl::comm {
@@ -16,9 +20,14 @@ namespace qccl::comm {
 // questions about it.
 class EngineRuntime {
  public:
-  // Starts the threads. `self` says rank, world and job to those that ask. The clock outlives the object.
+  // Starts the threads. `self` says rank, world, job, process and host to those that ask. The clock outlives the
+  // object.
   EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
                 const engine::PollingOptions& polling, const RankStatus& self, const Clock& clock);
+  // Writes its metrics from now on.
+  void write_metrics(std::string path, Nanoseconds interval) {
+    metrics_.emplace(std::move(path), interval, [this] { return survey_->own(); });
+  }
   // Says goodbye to the peers, sends what is queued and closes: see Engine::leave_patience().
   ~EngineRuntime();
   EngineRuntime(const EngineRuntime&) = delete;
@@ -26,6 +35,7 @@ class EngineRuntime {
 
   engine::ProgressDriver& driver() { return driver_; }
   const Transport& transport() const { return *transport_; }
+  JobSurvey& survey() { return *survey_; }
   // Their streams go on if the engine stands still (Devices::watch_gates()).
   void watch_gates(engine::Devices& devices) {
     gate_watch_ = devices.watch_gates([this] { return engine_.rounds(); });
@@ -35,8 +45,10 @@ class EngineRuntime {
   const std::unique_ptr<Transport> transport_;
   engine::Engine engine_;
   engine::ProgressDriver driver_;
-  std::optional<StatusServer> status_;
-  std::shared_ptr<void> gate_watch_;  // last: it asks the engine, so it ends first
+  std::optional<JobSurvey> survey_;
+  std::optional<StatusServer> status_;  // asks the survey
+  std::optional<MetricsFile> metrics_;  // asks it too
+  std::shared_ptr<void> gate_watch_;    // last: it asks the engine, so it ends first
 };
 
 }  // namespace qccl::comm

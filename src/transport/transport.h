@@ -181,13 +181,14 @@ class Transport {
   // The shortest round trip to the peer that was measured; 0 if it is local or nothing was measured.
   virtual Nanoseconds round_trip(WorldRank peer) const = 0;
   // The bytes that the peer's machine has acknowledged since the start, the packets that were sent to it again, whether
-  // bytes wait here for the network, and whether the line loses packets by itself, not only where it is full. Nothing
-  // if nobody says.
+  // bytes wait here for the network, whether the line loses packets by itself, not only where it is full, and how long
+  // bytes were on their way. Nothing if nobody says.
   struct Acknowledged {
     std::uint64_t bytes = 0;
     std::uint64_t resent = 0;
     bool waits = false;
     bool loses = false;
+    Nanoseconds busy{};
   };
   virtual Acknowledged acknowledged(WorldRank peer) const = 0;
   // Looks at what distant peers have acknowledged since the last call, and fits the connections to them to it.

@@ -71,7 +71,7 @@ Result<FrameHeader> decode_header(const std::byte* source) {
   visit_fields(header,
                [source]<class Field>(std::size_t offset, Field& field) { field = load<Field>(source + offset); });
   const auto kind = static_cast<std::uint16_t>(header.kind);
-  if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::member_list)) {
+  if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::status)) {
     return Failure(ErrorKind::corrupt_data, fmt::format("frame of unknown kind {}", kind));
   }
   if (header.payload_bytes > kPayloadLimit) {

@@ -64,7 +64,7 @@
 namespace qccl::wire {
 
 inline constexpr std::size_t kHelloBytes = 64;
-inline constexpr std::uint32_t kWireVersion = 2;
+inline constexpr std::uint32_t kWireVersion = 3;
 // The most TCP connections between two ranks.
 inline constexpr std::uint16_t kMaxConnections = 16;
 
@@ -98,7 +98,9 @@ enum class FrameKind : std::uint16_t {
   message_grant = 10,  // permission to send slices of a message up to `slice`
   given_up = 11,       // payload: kind, reason; the sender considers the receiver lost and sends no more
   last = 12,           // ends one of several connections in good order; number: of frames sent on all of them
-  member_list = 13     // payload: see wire/member_list.h
+  member_list = 13,    // payload: see wire/member_list.h
+  status_query = 14,   // asks for a status frame
+  status = 15          // payload: what the sender is doing (observe/status_text.h)
 };
 
 struct FrameHeader {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "fuzz/fuzz.h"
-#include "job/status_server.h"
+#include "observe/status_text.h"
 #include "wire/frame.h"
 #include "wire/member_list.h"
 
@@ -40,9 +40,13 @@ void decode_envelope(ConstBytes bytes) {
 
 void decode_status(std::string_view text) {
   RankStatus status;
-  if (!comm::decode_status(std::string(text), status).ok()) return;
+  if (!internal::decode_status(text, status).ok()) return;
   RankStatus again;
-  fuzz::require(comm::decode_status(comm::encode_status(status), again).ok(), "a status reads back");
+  fuzz::require(internal::decode_status(internal::encode_status(status), again).ok(), "a status reads back");
+  std::vector<RankStatus> job{status, again};
+  job[1].rank ^= 1;
+  fuzz::require(find_hold_up(job).waiting.size() <= job.size(), "no more ranks wait than there are");
+  fuzz::require(!to_prometheus(job).empty(), "a status has metrics");
 }
 
 void decode_message(ConstBytes payload, std::size_t world) {

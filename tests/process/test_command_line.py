@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from program import PROGRAM, environment, run
 
-COMMANDS = """run|ps|perf|doctor|plan|plan check|plan outer|plan show|plan simulate|codec|codec list|codec show
+COMMANDS = """run|ps|top|perf|doctor|plan|plan check|plan outer|plan show|plan simulate|codec|codec list|codec show
 codec bench|key|log|log summary|log plot|log csv|trace|trace merge|version|completion""".replace("\n", "|").split("|")
 
 

@@ -1,6 +1,7 @@
 """`qccl ps`: its description of ranks that hang, seen from outside."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -110,6 +111,7 @@ def impostor(job: str, answer: bytes, times: int = 1):
     def serve() -> None:
         try:
             with listener.accept()[0] as asked:
+                asked.recv(5)  # the question
                 for _ in range(times):
                     asked.sendall(answer)
         except OSError:
@@ -128,15 +130,16 @@ def impostor(job: str, answer: bytes, times: int = 1):
 
 
 def test_what_is_printed_does_not_steer_the_terminal():
-    text = b"group\tworld\t1\t\x1b[2Jfailed\ncall\t\x1b]0;group\x07\t1\t0\t0\t0\t\t\x9b5mcall\nend\n"
-    with impostor("\x1b[31mjob", text):
+    group = {"name": "world", "failure": "\x1b[2Jfailed"}
+    call = {"group": "\x1b]0;group\x07", "call": "\x9b5mcall", "operation": "\x1b[5m"}
+    with impostor("\x1b[31mjob", json.dumps({"groups": [group], "calls": [call]}).encode()):
         result = run("ps", "--wait", 5)
     assert "[2Jfailed" in result.stdout and "[31mjob" in result.stdout
     assert not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 for c in result.stdout)
 
 
 def test_an_answer_without_end_is_none():
-    with impostor("endless", b"group\tworld\t1\t\n" * 4096, times=10_000):
+    with impostor("endless", b'{"groups": [' + b'{"name": "world"}, ' * 4096, times=10_000):
         result = run("ps", "--wait", 5)
     assert re.search(r"job endless, 1 rank\n.*\n.* does not answer\n", result.stdout)
 

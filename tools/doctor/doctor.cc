@@ -155,6 +155,7 @@ int measure(const std::string& path, double timeout) {
 }  // namespace
 
 int doctor_main(const std::vector<std::string>& arguments) {
+  without_end_of_job_line();
   CommandLine app("Says what QCCL sees here, what it would do, what is wrong and how to fix it.", "qccl doctor",
                   "[OPTIONS]", kDoctorFooter);
   double timeout = 20;

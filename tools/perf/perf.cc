@@ -236,6 +236,7 @@ int run_rank(const PerfOptions& options) {
 }  // namespace
 
 int perf_main(const std::vector<std::string>& arguments) {
+  without_end_of_job_line();
   PerfOptions options;
   if (const auto code = parse_perf_options(arguments, options)) return *code;
   const bool launches = options.ranks > 1 && !is_launched();

@@ -93,6 +93,17 @@ std::vector<Counters> traffic_of_process() {
   return found;
 }
 
+// The same of their states, in JSON.
+std::vector<std::string> status_of_process() {
+  std::vector<std::string> found;
+  std::set<const OperationTrace*> counted;
+  for (const auto& job : JobRegistry::instance().all()) {
+    const auto status = job->status();
+    if (status && counted.insert(job->trace().get()).second) found.push_back(to_json(*status));
+  }
+  return found;
+}
+
 TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
   return {.name = name,
           .count = static_cast<std::uint64_t>(tensor.numel()),
@@ -207,6 +218,7 @@ void bind_reports(py::module& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   module.def("traffic", &traffic, Released());
   module.def("traffic_of_process", &traffic_of_process, Released());
+  module.def("status_of_process", &status_of_process, Released());
   module.def("describe", &describe, Released());
   module.def("job_facts", &job_facts, Released());
   module.def(

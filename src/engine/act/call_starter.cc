@@ -77,12 +77,17 @@ Operation& CallStarter::begin_operation(Group& group, std::uint64_t number, Call
   std::unique_ptr<Operation> operation = operations_.take_parked(group, arguments);
   if (operation == nullptr) operation = factory_.make(group, arguments);
   TimePoint posted = kForever;
+  CallTimer timer;
   if (operation->is_on_board()) {
     operations_.note_untimed();
+    if (ledger_.samples()) timer = {clock_.look(), CallLedger::kSampled};
   } else {
     posted = clock_.read();
+    timer = {posted, 1};
+    ledger_.begin(posted);
   }
   operation->begin(number, std::move(arguments), posted);
+  operation->timer() = timer;
   return operations_.add(std::move(operation));
 }
 
@@ -129,17 +134,28 @@ bool CallStarter::exchange(Group& group, CallArguments&& arguments, const std::s
   prepare_exchange(group, arguments);
   CellExchange& exchange = parked_exchange(group).exchange();
   const kernels::DefaultFloatEnvironment environment;
+  CallTimer timer;
+  if (ledger_.samples()) timer = {clock_.look(), CallLedger::kSampled};
   exchange.begin(arguments, group.take_board_numbers(1));
-  exchange.meeting().publish(exchange.own_part());
+  const ConstBytes part = exchange.own_part();
+  exchange.meeting().publish(part);
   const std::uint64_t sequence = group.next_sequence++;
   group.remember(sequence, *arguments.plan);
   if (exchange.meeting().look_and_ring()) {
     exchange.combine();
     exchange.meeting().end();
+    const CallEnd end{.group = *group.totals,
+                      .number = sequence,
+                      .kind = call_kind(arguments),
+                      .counts = arguments.is_logged,
+                      .bytes = part.size(),
+                      .payload_bytes = part.size(),
+                      .plain_bytes = part.size()};
+    ledger_.end(end, timer, timer.weight > 0 ? clock_.look() : TimePoint{});
     return true;
   }
   arguments.work = work;
-  promote(group, sequence, std::move(arguments));
+  promote(group, sequence, std::move(arguments), timer);
   return false;
 }
 
@@ -152,9 +168,10 @@ void CallStarter::prepare_exchange(Group& group, const CallArguments& arguments)
 }
 
 // Makes a call that has published its part an operation in flight.
-void CallStarter::promote(Group& group, std::uint64_t sequence, CallArguments&& arguments) {
+void CallStarter::promote(Group& group, std::uint64_t sequence, CallArguments&& arguments, const CallTimer& timer) {
   parked_exchange(group).adopt(sequence, std::move(arguments));
   Operation& posted = operations_.add(std::move(group.parked_exchange));
+  posted.timer() = timer;
   operations_.note_untimed();
   note_posted(posted);
   peer_failures_.look_for_absent(posted);

@@ -20,8 +20,8 @@ namespace qccl::engine {
 class CallStarter {
  public:
   CallStarter(const EngineOptions& options, RoundClock& clock, ScratchPool& pool, FrameSender& frame_sender,
-              GroupTable& groups, OperationTable& operations, const OperationRecorder& recorder, EndedWorks& ended,
-              FailureHandler& failures, PeerFailures& peer_failures, FrameDispatcher& dispatcher)
+              GroupTable& groups, OperationTable& operations, const OperationRecorder& recorder, CallLedger& ledger,
+              EndedWorks& ended, FailureHandler& failures, PeerFailures& peer_failures, FrameDispatcher& dispatcher)
       : factory_(options, frame_sender, pool),
         options_(options),
         clock_(clock),
@@ -29,6 +29,7 @@ class CallStarter {
         groups_(groups),
         operations_(operations),
         recorder_(recorder),
+        ledger_(ledger),
         ended_(ended),
         failures_(failures),
         peer_failures_(peer_failures),
@@ -50,7 +51,7 @@ class CallStarter {
   // ---- small calls on the spot
   bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
   void prepare_exchange(Group& group, const CallArguments& arguments);
-  void promote(Group& group, std::uint64_t sequence, CallArguments&& arguments);
+  void promote(Group& group, std::uint64_t sequence, CallArguments&& arguments, const CallTimer& timer);
 
   const OperationFactory factory_;
   const EngineOptions& options_;
@@ -59,6 +60,7 @@ class CallStarter {
   GroupTable& groups_;
   OperationTable& operations_;
   const OperationRecorder& recorder_;
+  CallLedger& ledger_;
   EndedWorks& ended_;
   FailureHandler& failures_;
   PeerFailures& peer_failures_;

@@ -12,7 +12,7 @@ using wire::FrameKind;
 
 FailureHandler::FailureHandler(const EngineOptions& options, const RoundClock& clock, GroupTable& groups,
                                OperationTable& operations, FrameSender& frame_sender, ControlQueue& control,
-                               const OperationRecorder& recorder, EndedWorks& ended)
+                               const OperationRecorder& recorder, CallLedger& ledger, EndedWorks& ended)
     : options_(options),
       clock_(clock),
       groups_(groups),
@@ -20,6 +20,7 @@ FailureHandler::FailureHandler(const EngineOptions& options, const RoundClock& c
       frame_sender_(frame_sender),
       control_(control),
       recorder_(recorder),
+      ledger_(ledger),
       ended_(ended) {
   const WorldRank own = options.rank;
   const auto reason = [own](ErrorKind kind, WorldRank peer, const char* what) {
@@ -40,6 +41,8 @@ void FailureHandler::complete(Operation& operation, internal::SharedFailure fail
     fail_all_groups();  // frames lost here may have been any group's
   }
   if (failure != nullptr) operation.take_back();
+  const CallTimer timer = std::exchange(operation.timer(), {});
+  ledger_.end(operation.ending(failure == nullptr), timer, timer.weight > 0 ? clock_.look() : TimePoint{});
   if (operation.log_notes().is_wanted) recorder_.end(operation, failure.get());
   ended_.push(operation.work(), std::move(failure));
 }

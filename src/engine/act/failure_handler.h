@@ -35,7 +35,7 @@ class FailureHandler {
  public:
   FailureHandler(const EngineOptions& options, const RoundClock& clock, GroupTable& groups, OperationTable& operations,
                  FrameSender& frame_sender, ControlQueue& control, const OperationRecorder& recorder,
-                 EndedWorks& ended);
+                 CallLedger& ledger, EndedWorks& ended);
 
   // Ends the operation, well if `failure` is null, and lets go of the caller's memory. Takes memory only for the log.
   void complete(Operation& operation, internal::SharedFailure failure);
@@ -82,6 +82,7 @@ class FailureHandler {
   FrameSender& frame_sender_;
   ControlQueue& control_;
   const OperationRecorder& recorder_;
+  CallLedger& ledger_;
   EndedWorks& ended_;
   bool sweep_needed_ = false;
   bool any_failed_ = false;

@@ -44,7 +44,8 @@ Result<FrameHeader> check_frame(const ReceivedFrame& frame) {
 
 FrameDispatcher::FrameDispatcher(const RoundClock& clock, GroupTable& groups, OperationTable& operations,
                                  PeerMonitor& peers, FrameSender& frame_sender, FailureHandler& failures,
-                                 PeerFailures& peer_failures, MismatchDetector& mismatches, GroupShrinker& shrinker)
+                                 PeerFailures& peer_failures, MismatchDetector& mismatches, GroupShrinker& shrinker,
+                                 StatusExchange& status)
     : transport_(frame_sender.transport()),
       clock_(clock),
       groups_(groups),
@@ -54,7 +55,8 @@ FrameDispatcher::FrameDispatcher(const RoundClock& clock, GroupTable& groups, Op
       failures_(failures),
       peer_failures_(peer_failures),
       mismatches_(mismatches),
-      shrinker_(shrinker) {
+      shrinker_(shrinker),
+      status_(status) {
   transport_.set_placement(this);
 }
 
@@ -96,6 +98,8 @@ Frame FrameDispatcher::check(const ReceivedFrame& received) {
 void FrameDispatcher::on_frame(Frame&& frame) {
   const FrameHeader& header = frame.header();
   if (header.kind == FrameKind::heartbeat) return;
+  if (header.kind == FrameKind::status_query) return status_.on_query(frame.peer());
+  if (header.kind == FrameKind::status) return status_.on_status(frame.peer(), frame.payload());
   if (header.kind == FrameKind::goodbye) return peer_failures_.on_goodbye(frame.peer());
   if (header.kind == FrameKind::given_up) return peer_failures_.on_given_up(frame.peer(), frame.payload());
   if (Group* const target = groups_.find(header.group)) return on_group_frame(*target, std::move(frame));

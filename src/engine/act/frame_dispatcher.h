@@ -8,6 +8,7 @@
 #include "engine/act/group_shrinker.h"
 #include "engine/act/mismatch_detector.h"
 #include "engine/act/peer_failures.h"
+#include "engine/act/status_exchange.h"
 #include "engine/frames/frame.h"
 #include "engine/frames/frame_sender.h"
 #include "engine/state/group_table.h"
@@ -25,7 +26,7 @@ class FrameDispatcher : private PayloadPlacement {
  public:
   FrameDispatcher(const RoundClock& clock, GroupTable& groups, OperationTable& operations, PeerMonitor& peers,
                   FrameSender& frame_sender, FailureHandler& failures, PeerFailures& peer_failures,
-                  MismatchDetector& mismatches, GroupShrinker& shrinker);
+                  MismatchDetector& mismatches, GroupShrinker& shrinker, StatusExchange& status);
   ~FrameDispatcher() override;
 
   // True if any arrived.
@@ -58,6 +59,7 @@ class FrameDispatcher : private PayloadPlacement {
   PeerFailures& peer_failures_;
   MismatchDetector& mismatches_;
   GroupShrinker& shrinker_;
+  StatusExchange& status_;
   std::vector<Frame> due_;  // of replay_stored()
   Frame retried_;           // comes next, because there was no memory to keep it
 };

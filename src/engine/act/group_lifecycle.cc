@@ -27,6 +27,7 @@ Status GroupLifecycle::open(std::uint64_t id, std::string name, std::vector<int>
   created->rank = created->group_rank(options_.rank);
   created->parent = parent;
   if (const auto failure = failures_.failure_of_parent(*created)) return Failure(*failure);
+  created->totals = &ledger_.open(created->name, created->world());
   quiet_waiters_.reserve(groups_.size() + 1);
   Group& opened = groups_.add(std::move(created));
   // What arrived before the group existed here belongs to it now.

@@ -26,7 +26,7 @@ class GroupLifecycle {
  public:
   GroupLifecycle(const EngineOptions& options, Transport& transport, GroupTable& groups, OperationTable& operations,
                  ControlQueue& control, EndedWorks& ended, FailureHandler& failures, MismatchDetector& mismatches,
-                 GroupShrinker& shrinker, FrameDispatcher& dispatcher)
+                 GroupShrinker& shrinker, FrameDispatcher& dispatcher, CallLedger& ledger)
       : options_(options),
         transport_(transport),
         groups_(groups),
@@ -36,7 +36,8 @@ class GroupLifecycle {
         failures_(failures),
         mismatches_(mismatches),
         shrinker_(shrinker),
-        dispatcher_(dispatcher) {}
+        dispatcher_(dispatcher),
+        ledger_(ledger) {}
 
   // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the
   // group `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members
@@ -78,6 +79,7 @@ class GroupLifecycle {
   MismatchDetector& mismatches_;
   GroupShrinker& shrinker_;
   FrameDispatcher& dispatcher_;
+  CallLedger& ledger_;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
 };
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/call/call_arguments.h"
+#include "engine/call/call_ledger.h"
 #include "engine/frames/frame.h"
 #include "engine/state/admission_control.h"
 #include "qccl/error.h"
@@ -75,6 +76,7 @@ struct Group {
   std::unique_ptr<GroupMail> mail;             // from the first message on
   std::unique_ptr<Operation> parked_exchange;  // of calls that are done on the spot, from the first one on
   AdmissionControl admission;
+  NamedTotals* totals = nullptr;                               // the ledger's row
   std::vector<std::shared_ptr<internal::WorkState>> watchers;  // end with the failure, or well when the group is closed
 
   int world() const { return static_cast<int>(ranks.size()); }

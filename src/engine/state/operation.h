@@ -42,7 +42,6 @@ struct LogNotes {
   bool is_wanted = false;  // false: the rest is not kept
   OperationTimes times;
   std::uint64_t wire_bytes = 0;
-  std::uint64_t payload_bytes = 0;
 };
 
 // What every kind of operation has: its call, number, deadline and turn, and what the log will say of it.
@@ -74,8 +73,15 @@ class PostedCall {
   void defer(bool waits) { waits_for_turn_ = waits; }
 
   LogNotes& log_notes() { return log_notes_; }
-  // What the data sent so far would have been uncompressed.
+  CallTimer& timer() { return timer_; }
+  // For the ledger.
+  CallEnd ending(bool well) const;
+  // The data sent so far, and its size uncompressed.
+  std::uint64_t payload_bytes() const { return payload_bytes_; }
   std::uint64_t plain_bytes() const { return plain_bytes_; }
+  void note_payload(std::uint64_t bytes) { payload_bytes_ += bytes; }
+  // Of this rank's input, as DeepSpeed counts it: the tensor that the call names first; of a scatter, its part.
+  std::uint64_t input_bytes() const;
 
  protected:
   explicit PostedCall(Group& group) : group_(group) {}
@@ -88,7 +94,9 @@ class PostedCall {
   TimePoint deadline_ = kForever;
   TimePoint last_moved_{};
   LogNotes log_notes_;
-  std::uint64_t plain_bytes_;  // set by begin()
+  CallTimer timer_;
+  std::uint64_t payload_bytes_;  // set by begin()
+  std::uint64_t plain_bytes_;    // set by begin()
   bool waits_for_turn_ = false;
 };
 
@@ -106,6 +114,8 @@ class Operation : public PostedCall {
     sequence_ = sequence;
     arguments_ = std::move(arguments);
     log_notes_ = {};
+    timer_ = {};
+    payload_bytes_ = 0;
     plain_bytes_ = 0;
     last_moved_ = {};
     start(posted);

@@ -67,7 +67,6 @@ Result<bool> OperationRecorder::advance(Operation& operation) const {
   const TrafficCounters sent = frame_sender_.counters();
   auto advanced = operation.advance();
   notes.wire_bytes += frame_sender_.counters().bytes() - sent.bytes();
-  notes.payload_bytes += frame_sender_.counters().data_bytes() - sent.data_bytes();
   if (notes.times.started_ns == 0 && advanced.ok() && *advanced) notes.times.started_ns = nanoseconds(before);
   return advanced;
 }
@@ -98,7 +97,7 @@ void OperationRecorder::add(Operation& operation, const ErrorInfo* failure) cons
   record.group_size = group.world();
   record.sequence = operation.sequence();
   record.wire_bytes = notes.wire_bytes;
-  record.payload_bytes = notes.payload_bytes;
+  record.payload_bytes = operation.payload_bytes();
   record.plain_bytes = operation.plain_bytes();
   record.times = notes.times;
   if (failure != nullptr) record.error = failure->message;

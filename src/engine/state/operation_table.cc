@@ -36,14 +36,19 @@ std::unique_ptr<Operation> OperationTable::take_parked(const Group& group, const
   return operation;
 }
 
-void OperationTable::start_timers(TimePoint now) {
-  if (!has_untimed_) return;
+std::size_t OperationTable::start_timers(TimePoint now) {
+  if (!has_untimed_) return 0;
   has_untimed_ = false;
+  std::size_t started = 0;
   for (const auto& operation : list_) {
     if (operation->deadline() != kForever) continue;
     operation->start(now);
     note_deadline(operation->deadline());
+    CallTimer& timer = operation->timer();
+    timer = {timer.weight > 0 ? timer.since : now, 1};
+    ++started;
   }
+  return started;
 }
 
 }  // namespace qccl::engine

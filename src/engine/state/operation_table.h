@@ -52,7 +52,8 @@ class OperationTable {
   // An operation has begun without a look at the clock, which takes a tenth of a small operation's time. Its deadline
   // counts from the next start_timers(), if it lasts that long.
   void note_untimed() { has_untimed_ = true; }
-  void start_timers(TimePoint now);
+  // Returns how many had not been timed by themselves, and now are (Operation::timer()).
+  std::size_t start_timers(TimePoint now);
 
   // When to look next at the copies of calls on device memory, which end without an event.
   TimePoint next_device_look() const { return next_device_look_; }

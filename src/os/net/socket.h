@@ -186,6 +186,7 @@ struct Acknowledged {
   std::uint64_t bytes = 0;
   std::uint64_t resent = 0;
   bool waits = false;
+  Nanoseconds busy{};  // while bytes were on their way
 };
 Acknowledged acknowledged(int fd);
 

@@ -163,7 +163,8 @@ Acknowledged acknowledged(int fd) {
   const tcp_info info = state_of(fd);
   return {.bytes = std::uint64_t{info.tcpi_delivered} * info.tcpi_snd_mss,
           .resent = info.tcpi_total_retrans,
-          .waits = info.tcpi_notsent_bytes > 0};
+          .waits = info.tcpi_notsent_bytes > 0,
+          .busy = std::chrono::microseconds(info.tcpi_busy_time)};
 }
 
 std::size_t unacknowledged_bytes(int fd, Bytes scratch) {

@@ -51,6 +51,7 @@ class RemoteLines {
       all.bytes += one.bytes;
       all.resent += one.resent;
       all.waits |= one.waits || each->has_unsent();
+      all.busy = std::max(all.busy, one.busy);
     }
     return all;
   }

@@ -1,4 +1,4 @@
-// Queries of the ranks of this host, sockets with a rank's name that are no rank's, and the text of an answer.
+// Queries of the ranks of this host, and sockets with a rank's name that are no rank's.
 #include "qccl/status.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "job/status_server.h"
+#include "job/status/status_server.h"
 #include "os/net/socket.h"
 #include "os/process.h"
 #include "os/test_user.h"
@@ -48,6 +48,21 @@ bool wait_for(const Condition& condition) {
   return condition();
 }
 
+// A rank that has made `calls` calls in the group of all.
+class OneRank final : public comm::StatusServer::Source {
+ public:
+  explicit OneRank(std::uint64_t calls = 3) : calls_(calls) {}
+  RankStatus own() override {
+    RankStatus status;
+    status.groups = {{.name = "world", .id = "1", .calls = calls_, .failure = ""}};
+    return status;
+  }
+  std::vector<RankStatus> all(Nanoseconds) override { return {own()}; }
+
+ private:
+  const std::uint64_t calls_;
+};
+
 class Status : public ::testing::Test {
  protected:
   // The only rank of the test's job.
@@ -62,7 +77,8 @@ class Status : public ::testing::Test {
 };
 
 TEST_F(Status, a_rank_reports_its_calls_and_its_user) {
-  const comm::StatusServer server(rank_of(job_), [](RankStatus& status) { status.groups = {{"world", 3, ""}}; });
+  OneRank source;
+  const comm::StatusServer server(rank_of(job_), source);
   const RankStatus rank = only_rank();
   ASSERT_TRUE(rank.answered);
   EXPECT_EQ(rank.groups[0].calls, 3u);
@@ -92,7 +108,8 @@ class FewDescriptors {
 
 // The scheduler decides in which round the server runs out of descriptors; it must survive that in every round.
 TEST_F(Status, a_rank_answers_once_there_are_descriptors_again) {
-  const comm::StatusServer server(rank_of(job_), [](RankStatus& status) { status.groups = {{"world", 3, ""}}; });
+  OneRank source;
+  const comm::StatusServer server(rank_of(job_), source);
   for (int round = 0; round < 20; ++round) {
     os::Fd connection;
     {
@@ -100,6 +117,7 @@ TEST_F(Status, a_rank_answers_once_there_are_descriptors_again) {
       connection = os::connect_unix_abstract(name_).take_or_throw();
       std::this_thread::yield();
     }
+    connection.reset();  // without a question
     const RankStatus rank = only_rank();
     ASSERT_TRUE(rank.answered) << "round " << round;
     EXPECT_EQ(rank.groups.at(0).calls, 3u);
@@ -134,7 +152,7 @@ TEST_F(Status, an_endless_answer_is_cut_off_after_256_KiB_and_is_none) {
   std::size_t written = 0;
   {
     const Impostor endless(name_, [&](const os::Fd& connection) {
-      const std::string line = "group\tworld\t1\t\n";
+      const std::string line = R"({"groups": [{"name": "world"}]})";
       while (written < (std::size_t{64} << 20) && say(connection, line)) written += line.size();
     });
     EXPECT_FALSE(only_rank().answered);
@@ -147,7 +165,8 @@ TEST_F(Status, a_silent_socket_costs_the_patience_and_hides_no_rank) {
   const Impostor silent(comm::status_socket_name(rank_of(silent_job)), [](const os::Fd& connection) {
     os::wait_ready(connection, os::Direction::read, kClock.now() + seconds(30), kClock).take_or_throw();
   });
-  const comm::StatusServer server(rank_of(job_), [](RankStatus&) {});
+  OneRank source;
+  const comm::StatusServer server(rank_of(job_), source);
   const auto ranks = ranks_on_this_host(milliseconds(300));
   for (const std::string& job : {job_, silent_job}) {
     const auto rank = std::ranges::find(ranks, job, &RankStatus::job);
@@ -158,7 +177,7 @@ TEST_F(Status, a_silent_socket_costs_the_patience_and_hides_no_rank) {
 
 TEST_F(Status, a_trickle_ends_with_the_patience) {
   const Impostor slow(name_, [](const os::Fd& connection) {
-    while (say(connection, "group\tworld\t1\t\n")) std::this_thread::yield();
+    while (say(connection, " ")) std::this_thread::yield();
   });
   const TimePoint begin = kClock.now();
   EXPECT_FALSE(only_rank(milliseconds(200)).answered);
@@ -167,13 +186,15 @@ TEST_F(Status, a_trickle_ends_with_the_patience) {
 
 TEST_F(Status, text_is_printable) {
   const Impostor rude(name_, [](const os::Fd& connection) {
-    say(connection, "group\t\x1B]0;name\a\t1\t\x1B[2Jfailure\ncall\t\x9B\t1\t0\t0\t0\t\t\x1B[31mred\nend\n");
+    say(connection,
+        "{\"groups\": [{\"name\": \"\\u001B]0;name\\u0007\", \"failure\": \"\\u001B[2Jfailure\"}], "
+        "\"calls\": [{\"group\": \"\\u009B\", \"call\": \"\\u001B[31mred\"}]}");
   });
   const RankStatus rank = only_rank();
   ASSERT_TRUE(rank.answered);
   EXPECT_EQ(rank.groups[0].name, " ]0;name ");
   EXPECT_EQ(rank.groups[0].failure, " [2Jfailure");
-  EXPECT_EQ(rank.calls[0].group, "?");
+  EXPECT_EQ(rank.calls[0].group, " ");
   EXPECT_EQ(rank.calls[0].call, " [31mred");
   EXPECT_EQ(comm::parse_status_socket_name("qccl/status/0/\x1B[5m/1/0/7")->job, " [5m");
 }
@@ -192,7 +213,7 @@ TEST_F(Status, another_users_socket_is_no_rank_of_this_user) {
     if (!listener || !os::wait_ready(*listener, os::Direction::read, kClock.now() + seconds(30), kClock)) return false;
     auto query = os::accept_connection(*listener);
     if (!query || !*query) return false;
-    say(**query, "end\n");  // fails if the caller has closed
+    say(**query, "{}");  // fails if the caller has closed
     return true;
   });
   wait_for([&] { return !os::abstract_listeners(name_).empty(); });
@@ -204,7 +225,8 @@ TEST_F(Status, root_sees_the_user_of_a_rank) {
   if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
   const std::string done = "qccl-test/done/" + job_;
   os::OtherUser other([&] {
-    const comm::StatusServer server(rank_of(job_), [](RankStatus&) {});
+    OneRank source;
+    const comm::StatusServer server(rank_of(job_), source);
     return wait_for([&] { return !os::abstract_listeners(done).empty(); });
   });
   EXPECT_TRUE(wait_for([&] { return !ranks_of(job_).empty(); }));
@@ -221,66 +243,20 @@ TEST_F(Status, root_sees_the_user_of_a_rank) {
 namespace qccl::comm {
 namespace {
 
-RankStatus busy() {
-  RankStatus status;
-  status.groups = {{"world", 17, ""}, {"odd\tname\n", 0, "rank 3 was lost"}};
-  status.calls = {{"world", 17, "all_reduce(count=4, float32, sum)", 12.345, {1, 3}, 4, 16},
-                  {"world", 1, "recv", 0, {}, 0, 8}};
-  return status;
-}
-
-TEST(StatusText, is_read_back_as_it_was_written) {
-  RankStatus back;
-  ASSERT_TRUE(decode_status(encode_status(busy()), back).ok());
-  ASSERT_EQ(back.groups.size(), 2u);
-  EXPECT_EQ(back.groups[0].name, "world");
-  EXPECT_EQ(back.groups[0].calls, 17u);
-  EXPECT_EQ(back.groups[1].name, "odd name ");
-  EXPECT_EQ(back.groups[1].failure, "rank 3 was lost");
-  ASSERT_EQ(back.calls.size(), 2u);
-  EXPECT_EQ(back.calls[0].number, 17u);
-  EXPECT_EQ(back.calls[0].call, "all_reduce(count=4, float32, sum)");
-  EXPECT_DOUBLE_EQ(back.calls[0].seconds, 12.345);
-  EXPECT_EQ(back.calls[0].waits_for, (std::vector<int>{1, 3}));
-  EXPECT_EQ(back.calls[0].received_bytes, 4u);
-  EXPECT_EQ(back.calls[0].expected_bytes, 16u);
-  EXPECT_TRUE(back.calls[1].waits_for.empty());
-}
-
-TEST(StatusText, cut_or_foreign_text_is_refused) {
-  const std::string text = encode_status(busy());
-  for (std::size_t size = 0; size + 4 < text.size(); ++size) {
-    RankStatus back;
-    EXPECT_FALSE(decode_status(text.substr(0, size), back).ok()) << size;
+TEST(StatusQuestion, is_read_back_as_it_was_asked_and_others_are_none) {
+  const StatusQuestion question{.subject = StatusQuestion::Subject::job, .patience_ms = 500};
+  const auto back = StatusQuestion::decode(question.encode());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->subject, question.subject);
+  EXPECT_EQ(back->patience_ms, 500u);
+  for (const int subject : {0, 3, 255}) {
+    auto bytes = question.encode();
+    bytes[0] = static_cast<std::byte>(subject);
+    EXPECT_FALSE(StatusQuestion::decode(bytes)) << subject;
   }
-  RankStatus back;
-  EXPECT_FALSE(decode_status("call\tworld\tx\t0\t0\t0\t\tc\nend\n", back).ok());
-  EXPECT_FALSE(decode_status("HTTP/1.1 400 Bad Request\n", back).ok());
 }
 
-TEST(StatusText, keeps_its_bound_and_is_still_complete) {
-  RankStatus status;
-  status.calls.resize(64);
-  for (CallStatus& call : status.calls) {
-    call.group = call.call = std::string(10'000, 'c');
-    call.waits_for.assign(1023, 1023);
-  }
-  status.groups.resize(5000, {std::string(10'000, 'n'), 1, std::string(10'000, 'f')});
-  const std::string text = encode_status(status);
-  EXPECT_LE(text.size(), kMaxStatusBytes);
-  RankStatus back;
-  EXPECT_TRUE(decode_status(text, back).ok());
-  EXPECT_GT(back.calls.size(), 30u);
-}
-
-TEST(StatusText, more_calls_than_a_rank_reports_are_refused) {
-  std::string text;
-  for (int i = 0; i < 65; ++i) text += "call\tworld\t1\t0\t0\t0\t\tc\n";
-  RankStatus back;
-  EXPECT_FALSE(decode_status(text + "end\n", back).ok());
-}
-
-TEST(StatusText, a_sockets_name_tells_which_rank_it_is) {
+TEST(StatusQuestion, a_sockets_name_tells_which_rank_it_is) {
   RankStatus self;
   self.process = 1234;
   self.rank = 5;

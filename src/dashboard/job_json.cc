@@ -76,7 +76,7 @@ class JobDocuments {
     for (const auto& [key, row] : view_.operations_.rows()) {
       const std::uint64_t succeeded = row.calls - row.failed;
       operations.push_back({{"name", key.first},
-                            {"bytes", key.second},
+                            {"bytes", std::max(key.second, row.mean_bytes)},
                             {"compression", row.compression},
                             {"calls", row.calls},
                             {"failed", row.failed},
@@ -92,22 +92,27 @@ class JobDocuments {
 
   Json lines() const {
     Json lines = Json::array();
-    for (const LineFigures& line : view_.lines_) {
-      lines.push_back({line.rank, line.peer, line.sent_bytes_per_second, line.round_trip_ms, line.retransmitted});
+    for (const JobView::Line& line : view_.lines_) {
+      const LineStatus& status = line.status;
+      lines.push_back(
+          {line.rank, status.peer, status.bytes_per_second(), 1000 * status.round_trip_seconds, status.resent_packets});
     }
     return lines;
   }
 
  private:
   Json rank_of(int number, const JobView::Rank& rank) const {
-    const double silent = rank.operations == 0 ? 0 : ms(view_.end_ - rank.last_ended);
+    const bool is_live = !rank.live.state.empty();
+    const std::int64_t heard = is_live && !rank.has_records ? rank.live.until : rank.last_ended;
+    const double silent = heard == 0 ? 0 : ms(view_.end_ - heard);
+    const char* const logged = !rank.error.empty() ? "failed" : silent > kSilentMs ? "silent" : "ok";
     const auto late = view_.stragglers_.ranks().find(number);
     const Stragglers::Rank own = late == view_.stragglers_.ranks().end() ? Stragglers::Rank{} : late->second;
     return {{"rank", number},
             {"host", rank.host},
-            {"state", !rank.error.empty()  ? "failed"
-                      : silent > kSilentMs ? "silent"
-                                           : "ok"},
+            {"state", is_live ? rank.live.state : logged},
+            {"doing", rank.live.text},
+            {"busy", is_live ? Json(rank.live.busy) : Json()},
             {"silent_ms", silent},
             {"last", rank.last_name},
             {"last_number", rank.last_sequence},
@@ -137,6 +142,7 @@ std::string JobView::job_json() const {
                   {"missing", parts.missing()},
                   {"stragglers", parts.stragglers()},
                   {"operations", parts.operations()},
+                  {"hold_up", hold_up_},
                   {"lines", parts.lines()}});
 }
 

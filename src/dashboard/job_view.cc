@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "dashboard/shortened.h"
+
 namespace qccl::dashboard {
 namespace {
 
@@ -16,13 +18,8 @@ constexpr std::size_t kMostRanks = 4096;  // files may name any
 constexpr std::size_t kMostMessages = 200;
 constexpr std::size_t kMostKinds = 63;  // the last stands for all others
 constexpr std::size_t kMostGroups = 1000;
-constexpr std::size_t kMostText = 300;
 constexpr std::uint64_t kMostCodecChanges = 20;
 constexpr std::int64_t kSameMessage = 10'000'000'000;  // apart, by which equal messages are one
-
-std::string shortened(const std::string& text) {
-  return text.size() <= kMostText ? text : text.substr(0, kMostText) + "...";
-}
 
 // A time on the job's axis. Files may hold any numbers, whose sums and differences must not overflow.
 std::int64_t moved(std::int64_t time, std::int64_t offset) {
@@ -50,12 +47,14 @@ void JobView::add_rank(const RankLog& head) {
   if (head.rank < 0 || (ranks_.size() >= kMostRanks && !ranks_.contains(head.rank))) return;
   const auto [found, is_new] = ranks_.try_emplace(head.rank);
   Rank& own = found->second;
-  own.host = shortened(head.host);
+  if (!head.host.empty()) own.host = shortened(head.host);
   own.dropped = head.dropped;
   world_ = std::clamp(head.world, world_, static_cast<int>(kMostRanks));
-  if (is_new) {
+  if (!own.has_records) {
     own.offset = head.clock.empty() ? head.unix_offset_ns
                                     : clock_offsets_.try_emplace(head.clock, head.unix_offset_ns).first->second;
+  }
+  if (is_new) {
     const std::size_t each = std::max(kFewestStrokes, kStrokes / ranks_.size());
     for (auto& [rank, other] : ranks_) other.timeline.keep_strokes(each);
   }
@@ -83,6 +82,7 @@ void JobView::add_locked(int rank, const OperationRecord& record) {
   Rank& own = found->second;
   const Stroke stroke = stroke_of(record, own.offset);
   own.timeline.add(stroke);
+  own.has_records = true;
   add_sums(own, record);
   own.last_ended = std::max(own.last_ended, stroke.ended);
   begin_ = begin_ == 0 ? stroke.posted : std::min(begin_, stroke.posted);
@@ -186,12 +186,6 @@ void JobView::add_message(const std::string& kind, const std::string& text, int 
   say({end_, kind, shortened(text), {rank}});
 }
 
-void JobView::set_lines(std::vector<LineFigures> lines) {
-  const std::lock_guard lock(mutex_);
-  lines_ = std::move(lines);
-  changed(&Versions::job);
-}
-
 void JobView::set_source(const std::string& source) {
   const std::lock_guard lock(mutex_);
   source_ = shortened(source);
@@ -210,6 +204,7 @@ void JobView::clear() {
   operations_ = {};
   gauges_ = {};
   messages_.clear();
+  hold_up_.clear();
   lines_.clear();
   for (const auto document : {&Versions::job, &Versions::gauges, &Versions::messages}) changed(document);
 }

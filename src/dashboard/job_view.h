@@ -12,25 +12,19 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "dashboard/gauge_table.h"
 #include "dashboard/operation_table.h"
 #include "dashboard/stragglers.h"
 #include "dashboard/timeline.h"
 #include "qccl/log.h"
+#include "qccl/status.h"
 
 namespace qccl::dashboard {
-
-// One direction of a connection, where the source knows it; a negative figure is unknown.
-struct LineFigures {
-  int rank = 0;
-  int peer = 0;
-  double sent_bytes_per_second = -1;
-  double round_trip_ms = -1;
-  double retransmitted = -1;  // share of what was sent
-};
 
 // Something that happened, for the list of events.
 struct Message {
@@ -68,7 +62,9 @@ class JobView {
   void add(int rank, const GaugeRecord& gauge);
   void add(int rank, const RoundRecord& round);
   void add_message(const std::string& kind, const std::string& text, int rank);
-  void set_lines(std::vector<LineFigures> lines);
+  // The states of all ranks at `now`, since 1970, of a job that runs. Of a rank whose records come too, only what they
+  // don't have.
+  void add_states(std::span<const RankStatus> states, Nanoseconds now);
   // Where the records come from, in words.
   void set_source(const std::string& source);
   // Forgets all but the source; versions go on.
@@ -87,6 +83,21 @@ class JobView {
  private:
   friend class JobDocuments;
 
+  // What only a running job tells of a rank.
+  struct LiveState {
+    std::string state;               // "": the job is known by its records alone
+    std::string text;                // what it is doing, or why it is lost
+    double busy = 0;                 // share of the time in calls, of late
+    double seconds = 0;              // of its last state
+    std::int64_t until = 0;          // when it was had
+    double busy_seconds = 0;         // the same
+    std::set<std::string> warnings;  // that were told
+  };
+  struct Line {
+    int rank = 0;
+    LineStatus status;
+  };
+
   struct Rank {
     std::string host;
     std::int64_t offset = 0;  // added to its times: the job's axis
@@ -101,6 +112,8 @@ class JobView {
     std::uint64_t last_sequence = 0;
     std::string error;  // of its last operation
     std::uint64_t dropped = 0;
+    bool has_records = false;
+    LiveState live;
   };
 
   // Groups that follow each other under one name.
@@ -112,6 +125,10 @@ class JobView {
   void add_locked(int rank, const OperationRecord& record);
   Stroke stroke_of(const OperationRecord& record, std::int64_t offset);
   static void add_sums(Rank& own, const OperationRecord& record);
+  void add_state(const RankStatus& state, std::int64_t now);
+  static void add_sums(Rank& own, const RankStatus& state, std::int64_t now);
+  void add_share(Rank& own, const RankStatus& state, std::int64_t now);
+  void add_counters(std::span<const RankStatus> states);
   void say(Message message);
   void watch_group(int rank, const OperationRecord& record, std::int64_t at);
   std::uint8_t kind_of(const std::string& name);
@@ -132,7 +149,8 @@ class JobView {
   OperationTable operations_;
   GaugeTable gauges_;
   std::deque<Message> messages_;
-  std::vector<LineFigures> lines_;
+  std::string hold_up_;  // who keeps others waiting now, in a running job
+  std::vector<Line> lines_;
 };
 
 }  // namespace qccl::dashboard

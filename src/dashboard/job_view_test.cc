@@ -152,6 +152,71 @@ TEST(JobView, equal_messages_within_ten_seconds_are_one) {
   EXPECT_EQ(messages[0]["ranks"], json::parse("[0,1]"));
 }
 
+RankStatus state(int rank, double seconds, double busy_seconds) {
+  RankStatus state;
+  state.rank = rank;
+  state.world = 2;
+  state.answered = true;
+  state.host = "node";
+  state.seconds = seconds;
+  state.busy_seconds = busy_seconds;
+  state.last = {.group = "world", .number = 7, .operation = "all_reduce", .seconds = 0.1};
+  state.counters = {{.group = "world",
+                     .group_size = 2,
+                     .operation = "all_reduce",
+                     .calls = 10,
+                     .bytes = 10'000,
+                     .payload_bytes = 100,
+                     .plain_bytes = 800,
+                     .seconds = 1}};
+  return state;
+}
+
+constexpr Nanoseconds kNow = std::chrono::seconds(1'700'000'000);
+
+TEST(JobView, states_of_a_running_job_become_shares_of_lanes_and_sums) {
+  JobView view;
+  view.add_states(std::vector{state(0, 10, 5), state(1, 10, 1)}, kNow);
+  view.add_states(std::vector{state(0, 11, 5.75), state(1, 11, 1.1)}, kNow + std::chrono::seconds(1));
+  const json job = job_of(view);
+  EXPECT_NEAR(job["ranks"][0]["busy"].get<double>(), 0.8 * 0.5 + 0.2 * 0.75, 1e-6);
+  EXPECT_EQ(job["ranks"][1]["state"], "ok");
+  EXPECT_EQ(job["operations"][0]["name"], "all_reduce of world");
+  EXPECT_EQ(job["operations"][0]["calls"], 20);
+  EXPECT_EQ(job["operations"][0]["bytes"], 1000);
+  EXPECT_EQ(job["operations"][0]["ratio"], 8);
+  const auto end = static_cast<std::int64_t>(job["end"].get<double>() * kMs);
+  const json timeline =
+      json::parse(view.timeline_json({.span = {end - 900 * kMs, end - 100 * kMs}, .bins = 800, .lanes = 2}));
+  const std::string busy = timeline["lanes"][0]["bins"], idle = timeline["lanes"][1]["bins"];
+  EXPECT_GT(busy[200], idle[200]);
+  EXPECT_NE(idle[200], '-');
+}
+
+TEST(JobView, a_rank_that_is_lost_or_warns_is_an_event_once) {
+  JobView view;
+  for (int i = 0; i < 3; ++i) {
+    RankStatus lost;
+    lost.rank = 1;
+    lost.absence = "was lost: end of file";
+    RankStatus other = state(0, 10 + i, 5);
+    other.warnings = {"group 'world' failed"};
+    view.add_states(std::vector{other, lost}, kNow + std::chrono::seconds(20 * i));
+  }
+  RankStatus left, stopped;
+  left.rank = 2;
+  left.absence = "left the job";
+  stopped.rank = 3;
+  stopped.absence = "does not answer; it was last heard of 3.0 s ago";
+  view.add_states(std::vector{left, stopped}, kNow + std::chrono::seconds(60));
+  EXPECT_EQ(job_of(view)["ranks"][1]["state"], "lost");
+  EXPECT_EQ(job_of(view)["ranks"][2]["state"], "left");
+  EXPECT_EQ(job_of(view)["ranks"][3]["state"], "silent");
+  const json messages = json::parse(view.messages_json());
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[1]["text"], "rank 1 was lost: end of file");
+}
+
 TEST(JobView, clearing_forgets_all_and_is_news) {
   JobView view;
   view.add_rank(logs_of_three()[0]);

@@ -36,7 +36,8 @@ class OperationTable {
     std::uint64_t wire_bytes = 0;
     std::uint64_t payload_bytes = 0;
     std::uint64_t plain_bytes = 0;
-    std::uint64_t changes = 0;  // of its compression
+    std::uint64_t changes = 0;     // of its compression
+    std::uint64_t mean_bytes = 0;  // where the key has no size
     TimeHistogram times{};
   };
   using Key = std::pair<std::string, std::uint64_t>;  // name, bytes
@@ -46,6 +47,10 @@ class OperationTable {
 
   // Returns what the operation's compression was before, if it has changed.
   std::optional<std::string> add(const OperationRecord& record);
+  // Replaces the row of sums whose single operations are not known: their times stay empty.
+  void set(const Key& key, const Row& row) {
+    if (rows_.size() < kMostRows || rows_.contains(key)) rows_.insert_or_assign(key, row);
+  }
   const std::map<Key, Row>& rows() const { return rows_; }
 
  private:

@@ -25,7 +25,13 @@ void Timeline::add(const Stroke& stroke) {
   // A trace has operations by their begin, so those that overlap end in another order.
   strokes_.insert(std::ranges::upper_bound(strokes_, stroke.ended, {}, &Stroke::ended), stroke);
   keep_strokes(strokes_kept_);
-  for (std::size_t level = 0; level < kLevels; ++level) add_to(levels_[level], width_ns(level), stroke);
+  for (std::size_t level = 0; level < kLevels; ++level) add_to(levels_[level], width_ns(level), stroke, 1);
+}
+
+void Timeline::add_share(const Span& span, float share, std::uint8_t kind) {
+  const Stroke stroke{.posted = span.from, .started = span.from, .ended = span.to, .kind = kind};
+  dropped_until_ = std::max(dropped_until_, span.to);
+  for (std::size_t level = 0; level < kLevels; ++level) add_to(levels_[level], width_ns(level), stroke, share);
 }
 
 void Timeline::keep_strokes(std::size_t strokes_kept) {
@@ -52,7 +58,7 @@ void Timeline::make_room(Level& level, std::int64_t first, std::int64_t last) {
   level.end = last + 1;
 }
 
-void Timeline::add_to(Level& level, std::int64_t width, const Stroke& stroke) {
+void Timeline::add_to(Level& level, std::int64_t width, const Stroke& stroke, float share) {
   const std::int64_t last = std::max<std::int64_t>(stroke.ended, 0) / width;
   std::int64_t first = std::clamp<std::int64_t>(stroke.posted / width, 0, last);
   make_room(level, std::max(first, last + 1 - kBinsKept), last);
@@ -62,11 +68,11 @@ void Timeline::add_to(Level& level, std::int64_t width, const Stroke& stroke) {
     const std::int64_t begin = std::max(stroke.posted, index * width);
     const std::int64_t end = std::min(stroke.ended, (index + 1) * width);
     // An operation of no length still leaves a trace.
-    const auto share = static_cast<float>(std::max<std::int64_t>(end - begin, 1)) / static_cast<float>(width);
+    const float part = share * static_cast<float>(std::max<std::int64_t>(end - begin, 1)) / static_cast<float>(width);
     Bin& bin = level.bins[slot(index)];
-    bin.busy += share;
+    bin.busy += part;
     bin.failed |= stroke.failed;
-    vote(bin, stroke.kind, share);
+    vote(bin, stroke.kind, part);
   }
 }
 

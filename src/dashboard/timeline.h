@@ -47,6 +47,8 @@ class Timeline {
   explicit Timeline(std::size_t strokes_kept) : strokes_kept_(strokes_kept) {}
 
   void add(const Stroke& stroke);
+  // Of a time whose operations are not known one by one: the share of it that they took, with one of their kinds.
+  void add_share(const Span& span, float share, std::uint8_t kind);
 
   // The operations that overlap `span`, by their end; nothing if they are more than `most`, or some are not kept.
   std::optional<std::vector<Stroke>> strokes(const Span& span, std::size_t most) const;
@@ -64,7 +66,7 @@ class Timeline {
     std::vector<Bin> bins;
   };
 
-  static void add_to(Level& level, std::int64_t width, const Stroke& stroke);
+  static void add_to(Level& level, std::int64_t width, const Stroke& stroke, float share);
   static void make_room(Level& level, std::int64_t first, std::int64_t last);
 
   std::size_t strokes_kept_;

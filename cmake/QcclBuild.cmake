@@ -9,6 +9,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET default)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+list(APPEND CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR})  # where a built program or library finds libqccl_http.so
 # An installed program finds the installed library, wherever the prefix is moved.
 set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
 set(CMAKE_CXX_FLAGS_RELEASE -O2)

@@ -23,6 +23,7 @@ inline constexpr int kExitUsage = 2;
 int codec_list_main(const std::vector<std::string>& arguments);
 int codec_show_main(const std::vector<std::string>& arguments);
 int codec_bench_main(const std::vector<std::string>& arguments);
+int dash_main(const std::vector<std::string>& arguments);
 int doctor_main(const std::vector<std::string>& arguments);
 int key_main(const std::vector<std::string>& arguments);
 int log_main(const std::vector<std::string>& arguments);

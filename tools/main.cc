@@ -24,6 +24,7 @@ Commands:
   plan        check, show, price and simulate the plans of collectives
   codec       list, explain and measure the codecs
   log         sum up, draw and export what ranks have logged
+  dash        serve a page that shows a job: ranks over time, stragglers, bytes, compression
   trace       merge ranks' logs into one trace
   version     print the version, the compiler, the processor and the torch that is installed
   completion  print a script that completes commands and flags in a shell
@@ -92,10 +93,19 @@ int codec_main(const std::vector<std::string>& arguments) {
   return dispatch("qccl codec", kCodecHelp, kCommands, arguments);
 }
 
-constexpr Command kCommands[] = {{"run", run_main},     {"ps", ps_main},           {"top", top_main},
-                                 {"key", key_main},     {"perf", perf_main},       {"doctor", doctor_main},
-                                 {"plan", plan_main},   {"codec", codec_main},     {"log", log_main},
-                                 {"trace", trace_main}, {"version", version_main}, {"completion", completion_main}};
+constexpr Command kCommands[] = {{"run", run_main},
+                                 {"ps", ps_main},
+                                 {"top", top_main},
+                                 {"key", key_main},
+                                 {"perf", perf_main},
+                                 {"doctor", doctor_main},
+                                 {"plan", plan_main},
+                                 {"codec", codec_main},
+                                 {"log", log_main},
+                                 {"dash", dash_main},
+                                 {"trace", trace_main},
+                                 {"version", version_main},
+                                 {"completion", completion_main}};
 
 }  // namespace
 

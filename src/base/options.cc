@@ -96,6 +96,7 @@ Result<Options> Options::from_environment() {
   options.profile = environment("QCCL_PROFILE");
   options.link_rate = environment("QCCL_LINK_RATE");
   options.log_file = environment("QCCL_LOG_FILE");
+  options.dashboard = environment("QCCL_DASHBOARD");
   options.metrics_file = environment("QCCL_METRICS_FILE");
   options.qnccl_compression = qnccl_specification();
   constexpr double kYear = 365.0 * 24 * 3600;

@@ -66,6 +66,7 @@ struct Options {
   std::optional<StreamOrder> stream_order{};               // QCCL_STREAM_ORDER=host|gate; empty: the binding's choice
   std::string device_kernels{};                            // QCCL_DEVICE_KERNELS, a file or off; empty: built in
   std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names
+  std::optional<std::string> dashboard{};                  // QCCL_DASHBOARD=HOST:PORT, where rank 0 serves a page
   std::optional<std::string> metrics_file{};               // QCCL_METRICS_FILE, for Prometheus
   Nanoseconds metrics_every = std::chrono::seconds(10);    // QCCL_METRICS_SECONDS, between two writes of that file
 

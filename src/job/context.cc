@@ -18,6 +18,7 @@
 #include "job/call_memory.h"
 #include "job/engine_runtime.h"
 #include "job/job_groups.h"
+#include "job/job_page.h"
 #include "job/job_start.h"
 #include "job/status/job_totals.h"
 #include "job/status/metrics_file.h"
@@ -89,6 +90,7 @@ Result<std::shared_ptr<Context>> Context::create(JobStart start) {
   QCCL_TRY(check_sites(cost_environment.sites, start.launch.world));
   std::shared_ptr<Context> context(new Context(std::move(start.launch), std::move(start.settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
+  if (const auto& address = context->settings_.options.dashboard) QCCL_TRY(JobPage::check(*address));
   if (const auto& file = context->settings_.options.metrics_file) {
     QCCL_TRY(MetricsFile::check(metrics_path(*file, context->rank())));
   }
@@ -128,6 +130,7 @@ Status Context::connect(CostEnvironment cost_environment, JobStart& start) {
   driver_ = &runtime_->driver();
   totals_ = JobTotals::of(rank());
   runtime_->watch_gates(*call_memory_->devices);
+  if (options.dashboard && rank() == 0) runtime_->serve_page(*options.dashboard, log_);
   if (options.metrics_file) {
     runtime_->write_metrics(metrics_path(*options.metrics_file, rank()), options.metrics_every);
   }

@@ -15,6 +15,7 @@ EngineRuntime::EngineRuntime(std::unique_ptr<Transport> transport, const engine:
 }
 
 EngineRuntime::~EngineRuntime() {
+  page_.reset();
   metrics_.reset();
   status_.reset();
   survey_.reset();

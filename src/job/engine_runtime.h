@@ -9,6 +9,7 @@
 #include "device_engine/devices.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
+#include "job/job_page.h"
 #include "job/status/job_survey.h"
 #include "job/status/metrics_file.h"
 #include "job/status/status_server.h"
@@ -27,6 +28,10 @@ class EngineRuntime {
   // Writes its metrics from now on.
   void write_metrics(std::string path, Nanoseconds interval) {
     metrics_.emplace(std::move(path), interval, [this] { return survey_->own(); });
+  }
+  // Serves the page of the job from now on, if the address can be had. `log` is this rank's.
+  void serve_page(const std::string& address, std::shared_ptr<const internal::LogStore> log) {
+    page_ = JobPage::open(address, *survey_, std::move(log));
   }
   // Says goodbye to the peers, sends what is queued and closes: see Engine::leave_patience().
   ~EngineRuntime();
@@ -48,6 +53,7 @@ class EngineRuntime {
   std::optional<JobSurvey> survey_;
   std::optional<StatusServer> status_;  // asks the survey
   std::optional<MetricsFile> metrics_;  // asks it too
+  std::unique_ptr<JobPage> page_;       // and so does this
   std::shared_ptr<void> gate_watch_;    // last: it asks the engine, so it ends first
 };
 

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <utility>
 
+#include "observe/waits.h"
 #include "qccl/types.h"
 
 namespace qccl {
@@ -36,18 +35,6 @@ double trimmed_mean_of(std::vector<double> values) {
 double percentile(std::span<const double> sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::max<std::size_t>(rank, 1) - 1];
-}
-
-std::optional<Collective> collective_of(const OperationRecord& record) {
-  const auto found = std::ranges::find(kEveryCollective, record.operation,
-                                       [](Collective collective) { return to_string(collective); });
-  return found == std::end(kEveryCollective) ? std::nullopt : std::optional(*found);
-}
-
-// Whether no rank has results before every rank has arrived.
-bool waits_for_all(const OperationRecord& record) {
-  const auto collective = collective_of(record);
-  return collective && !is_rooted(*collective);
 }
 
 Bandwidth deepspeed_bandwidth(const OperationRecord& record, int world, double gbps_per_byte) {
@@ -164,7 +151,7 @@ StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer) {
     report.ranks.push_back({.rank = logs[log].rank});
     std::map<Call, int> seen;
     for (const OperationRecord& record : logs[log].records) {
-      if (record.is_message || record.group_size < 2 || !record.error.empty() || !waits_for_all(record)) continue;
+      if (!has_stragglers(record)) continue;
       const Call call{record.group_id, record.sequence};
       meetings[{call, seen[call]++}].push_back({log, &record});
     }

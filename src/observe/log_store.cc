@@ -176,32 +176,52 @@ void LogStore::add(OperationRecord record) {
     }
     if (options_.verbose && identity_.rank == 0) line = verbose_line(record);
     lists_.records.push_back(std::move(record));
+    ++added_.operations;
     make_room();
   }
   if (!line.empty()) write_line(line);
 }
 
 template <class Record>
-void LogStore::add_measured(std::deque<Record>& list, const Record& record) {
+void LogStore::add_measured(std::deque<Record>& list, std::uint64_t& added, const Record& record) {
   if (!is_on()) return;
   const std::lock_guard lock(mutex_);
   list.push_back(record);
+  ++added;
   make_room();
 }
 
-void LogStore::add(const RoundRecord& round) { add_measured(lists_.rounds, round); }
-void LogStore::add(const GaugeRecord& gauge) { add_measured(lists_.gauges, gauge); }
+void LogStore::add(const RoundRecord& round) { add_measured(lists_.rounds, added_.rounds, round); }
+void LogStore::add(const GaugeRecord& gauge) { add_measured(lists_.gauges, added_.gauges, gauge); }
+
+// Without records. With mutex_ held.
+RankLog LogStore::head() const {
+  return {.rank = identity_.rank,
+          .world = identity_.world,
+          .host = identity_.host,
+          .clock = identity_.clock,
+          .unix_offset_ns = identity_.unix_offset_ns,
+          .dropped = dropped_,
+          .records = {}};
+}
 
 RankLog LogStore::read() const {
   const std::lock_guard lock(mutex_);
-  RankLog log{.rank = identity_.rank,
-              .world = identity_.world,
-              .host = identity_.host,
-              .clock = identity_.clock,
-              .unix_offset_ns = identity_.unix_offset_ns,
-              .dropped = dropped_,
-              .records = {}};
+  RankLog log = head();
   visit_lists([](auto& copy, const auto& kept) { copy.assign(kept.begin(), kept.end()); }, log, lists_);
+  return log;
+}
+
+RankLog LogStore::read_since(Seen& seen) const {
+  const std::lock_guard lock(mutex_);
+  RankLog log = head();
+  const auto take = [](auto& copy, const auto& kept, std::uint64_t fresh) {
+    copy.assign(kept.end() - static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(fresh, kept.size())), kept.end());
+  };
+  take(log.records, lists_.records, added_.operations - seen.operations);
+  take(log.rounds, lists_.rounds, added_.rounds - seen.rounds);
+  take(log.gauges, lists_.gauges, added_.gauges - seen.gauges);
+  seen = added_;
   return log;
 }
 

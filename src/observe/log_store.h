@@ -44,6 +44,14 @@ class LogStore {
   Status configure(const LogOptions& options);
   LogOptions options() const;
   RankLog read() const;
+  // How many records of each list a reader has had.
+  struct Seen {
+    std::uint64_t operations = 0;
+    std::uint64_t rounds = 0;
+    std::uint64_t gauges = 0;
+  };
+  // The records that were added since, as far as they are kept; all of them are seen then.
+  RankLog read_since(Seen& seen) const;
   void clear();
 
   // At the end of the job, once: writes the file that the options name, if any, with the records of this process's
@@ -62,7 +70,8 @@ class LogStore {
   };
 
   template <class Record>
-  void add_measured(std::deque<Record>& list, const Record& record);
+  void add_measured(std::deque<Record>& list, std::uint64_t& added, const Record& record);
+  RankLog head() const;
   void make_room();
   Status claim(const std::string& path) const;
   std::string path(const LogOptions& options) const;
@@ -74,6 +83,7 @@ class LogStore {
   LogOptions options_;
   Lists lists_;
   std::uint64_t dropped_ = 0;
+  Seen added_;  // since the store began, cleared ones too
 };
 
 }  // namespace qccl::internal

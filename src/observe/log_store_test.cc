@@ -229,5 +229,25 @@ TEST_F(LogStoreTest, a_file_that_can_not_be_written_changes_nothing) {
   EXPECT_FALSE(log.is_on());
 }
 
+TEST(LogStore, a_reader_gets_each_record_once) {
+  LogStore store({});
+  ASSERT_TRUE(store.configure({.enabled = true, .capacity = 3}).ok());
+  LogStore::Seen seen;
+  for (int i = 0; i < 5; ++i) store.add(RoundRecord{.round = static_cast<std::uint64_t>(i)});
+  const RankLog first = store.read_since(seen);
+  ASSERT_EQ(first.rounds.size(), 3U) << "what is kept";
+  EXPECT_EQ(first.rounds.front().round, 2U);
+  EXPECT_TRUE(store.read_since(seen).rounds.empty());
+  store.add(RoundRecord{.round = 9});
+  store.add(GaugeRecord{});
+  const RankLog second = store.read_since(seen);
+  ASSERT_EQ(second.rounds.size(), 1U);
+  EXPECT_EQ(second.rounds.front().round, 9U);
+  EXPECT_EQ(second.gauges.size(), 1U);
+  store.add(RoundRecord{});
+  store.clear();
+  EXPECT_TRUE(store.read_since(seen).rounds.empty());
+}
+
 }  // namespace
 }  // namespace qccl::internal

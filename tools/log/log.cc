@@ -6,21 +6,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <stdexcept>
 
 #include "tools/command_line.h"
+#include "tools/log/read_log.h"
 
 namespace qccl::tools {
 namespace {
-
-using LogJson = nlohmann::json;
-
-constexpr int kFormatVersion = 1;
 
 constexpr const char* kLogHelp = R"(Logs of ranks: what each operation took and sent, and which ranks waited for which.
 
@@ -78,55 +71,12 @@ Exit code: the command's; 2 if there is no such command.
 
 // ---- Reading logs
 
-[[noreturn]] void refuse_log(const std::string& path, const std::string& what) {
-  throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{}: {}", path, what)});
-}
-
-// The enumerator of that name. Tries 64 values, more than any of the enumerations has.
-template <class Enum>
-Enum value_named(const std::string& name) {
-  for (int i = 0; i < 64; ++i) {
-    if (to_string(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
-  }
-  throw std::invalid_argument(fmt::format("it has '{}', which is not known here", name));
-}
-
-template <class Field>
-void read(const LogJson& value, Field& field) {
-  if constexpr (std::is_same_v<Field, bool>) {
-    field = value.get<int>() != 0;
-  } else if constexpr (std::is_same_v<Field, double>) {
-    field = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();  // JSON has no NaN
-  } else if constexpr (std::is_enum_v<Field>) {
-    const auto name = value.get<std::string>();
-    if (!name.empty()) field = value_named<Field>(name);  // a message has no algorithm
-  } else {
-    value.get_to(field);
-  }
-}
-void read(const LogJson& value, Compression& field) { field = Compression::parse(value.get<std::string>()); }
-void read(const LogJson& value, Hexadecimal<std::uint64_t> field) {
-  field.number = std::stoull(value.get<std::string>(), nullptr, 16);
-}
-
-template <class Fields>
-Fields fields_in(const LogJson& object) {
-  Fields fields;
-  visit_fields(fields, [&](const char* key, auto&& field) { read(object.at(key), field); });
-  return fields;
-}
-
 std::vector<RankLog> ranks_in(const LogJson& document) {
-  std::vector<RankLog> logs;
-  for (const LogJson& head : document.at("qccl").at("ranks")) logs.push_back(fields_in<RankLog>(head));
+  std::vector<RankLog> logs = heads_in(document);
   for (const LogJson& event : document.at("traceEvents")) {
-    const std::string category = event.value("cat", "");
     const int rank = event.at("pid").get<int>();
     const auto owner = std::find_if(logs.begin(), logs.end(), [&](const RankLog& log) { return log.rank == rank; });
-    if (owner == logs.end()) continue;
-    if (category == "qccl") owner->records.push_back(fields_in<OperationRecord>(event.at("args")));
-    if (category == "qccl round") owner->rounds.push_back(fields_in<RoundRecord>(event.at("args")));
-    if (category == "qccl gauge") owner->gauges.push_back(fields_in<GaugeRecord>(event.at("args")));
+    if (owner != logs.end()) add_record(*owner, event);
   }
   for (RankLog& log : logs) {
     std::stable_sort(log.records.begin(), log.records.end(),
@@ -135,28 +85,13 @@ std::vector<RankLog> ranks_in(const LogJson& document) {
   return logs;
 }
 
-LogJson parse_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) refuse_log(path, "there is no such file, or it can't be read");
-  const LogJson document = LogJson::parse(file, nullptr, false);
-  if (document.is_discarded()) refuse_log(path, "no log of QCCL, or not all of it: it is not JSON");
-  if (!document.is_object() || !document.contains("qccl")) {
-    refuse_log(path, "no log of QCCL: QCCL_LOG_FILE=PREFIX makes programs write one");
-  }
-  const LogJson version = document["qccl"].value("version", LogJson());
-  if (version != kFormatVersion) {
-    refuse_log(path, fmt::format("of version {} of the format; this program reads {}", version.dump(), kFormatVersion));
-  }
-  return document;
-}
-
 bool is_empty(const std::string& path) {
   std::error_code none;
   return std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) == 0;
 }
 
 std::vector<RankLog> read_file(const std::string& path) {
-  const LogJson document = parse_file(path);
+  const LogJson document = parse_log(path);
   try {
     return ranks_in(document);
   } catch (const std::exception& error) {

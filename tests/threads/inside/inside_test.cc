@@ -1,5 +1,7 @@
 // Groups with another library inside their hosts (Communicator::use_inside()): their calls give what QCCL's own give.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -230,29 +232,6 @@ TEST(Inside, error_feedback_loses_nothing) {
   }
 }
 
-TEST(Inside, one_call_at_a_time_uses_an_error_feedback) {
-  const Hosts hosts("2x2");
-  const MemoryInside inside;
-  expect_success(4, [&](Communicator& comm) {
-    comm.use_inside(inside.factory());
-    std::vector<float> first(20'000, 1.0F), second(20'000, 1.0F);
-    const CallOptions options{.compression = Compression::parse("int:bits=4"), .error_feedback = ErrorFeedback(20'000)};
-    std::vector<Work> works;
-    int refused = 0;
-    comm.barrier();
-    works.push_back(comm.all_reduce_async(first, options));
-    try {
-      works.push_back(comm.all_reduce_async(second, options));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::misuse) << error.what();
-      ++refused;
-    }
-    if (refused == 1) works.push_back(comm.all_reduce_async(second, {.compression = options.compression}));
-    for (const Work& work : works) work.wait();
-    comm.all_reduce(first, options);
-  });
-}
-
 // Calls inside, calls without and messages, all in flight together.
 TEST(Inside, many_calls_are_in_flight_beside_others) {
   const Hosts hosts("2x2");
@@ -274,7 +253,204 @@ TEST(Inside, many_calls_are_in_flight_beside_others) {
   });
 }
 
+// Owners of a cell choose one algorithm, whatever the sizes of their hosts.
+TEST(Inside, calls_that_are_made_together_work_on_uneven_hosts) {
+  const Hosts hosts("2x4");
+  const MemoryInside inside;
+  expect_success(8, {0, 1, 2, 3, 4, 5}, [&](Communicator& comm) {
+    comm.use_inside(inside.factory());
+    for (std::size_t together = 1 << 14; together <= 1 << 26; together *= 2) {
+      std::vector<float> values(40'000, 1.0F);
+      comm.all_reduce(values, {.together = together});
+      EXPECT_EQ(values.back(), 6.0F);
+    }
+  });
+}
+
+TEST(Inside, an_error_feedback_is_the_calls_until_it_has_ended) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  expect_success(4, [&](Communicator& comm) {
+    comm.use_inside(inside.factory());
+    std::vector<float> values(20'000, 1.0F), others(20'000, 1.0F);
+    const ErrorFeedback feedback(20'000);
+    const CallOptions options{.compression = Compression::parse("int:bits=4"), .error_feedback = feedback};
+    if (comm.rank() != 0) {
+      comm.barrier();
+      comm.all_reduce(values, options);
+      return;
+    }
+    const Work work = comm.all_reduce_async(values, options);
+    EXPECT_THROW(feedback.counter(), Error);
+    EXPECT_THROW(comm.all_reduce_async(others, options), Error);
+    comm.barrier();
+    work.wait();
+    EXPECT_EQ(feedback.counter(), 1u);
+  });
+}
+
+// The residual of a reduce_scatter is that of the elements that this rank sends to the ranks of its place.
+TEST(Inside, residuals_lie_where_their_elements_do) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  expect_success(4, [&](Communicator& comm) {
+    comm.use_inside(inside.factory());
+    constexpr std::size_t kPart = 8192;
+    std::vector<float> input(4 * kPart), output(kPart);
+    std::mt19937 random(static_cast<unsigned>(comm.rank()));
+    for (float& value : input) value = std::normal_distribution<float>()(random);
+    const ErrorFeedback feedback(input.size());
+    comm.run({Collective::reduce_scatter,
+              input.data(),
+              output.data(),
+              kPart,
+              DataType::float32,
+              {.compression = Compression::parse("int:bits=4"), .error_feedback = feedback}});
+    for (std::size_t part = 0; part < 4; ++part) {
+      const auto residual = feedback.residual().subspan(part * kPart, kPart);
+      const bool has_some = std::ranges::any_of(residual, [](float value) { return value != 0; });
+      const auto rank = static_cast<std::size_t>(comm.rank());
+      EXPECT_EQ(has_some, part % 2 == rank % 2 && part / 2 != rank / 2) << part << ": owners do not encode";
+    }
+  });
+}
+
 // ---- failures
+
+// Waits for what another thread does, at most so long.
+void wait_until(const std::function<bool()>& holds, std::chrono::milliseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
+  while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+// A MemoryInside group that calls functions of the test's first.
+struct Hooks {
+  std::function<void()> reduce_scatter{};
+  std::function<void()> all_gather{};
+  std::function<void()> abort{};
+};
+
+class HookedGroup final : public InsideGroup {
+ public:
+  HookedGroup(std::unique_ptr<InsideGroup> own, Hooks hooks) : own_(std::move(own)), hooks_(std::move(hooks)) {}
+  void reduce_scatter(const InsideCall& call) override {
+    if (hooks_.reduce_scatter) hooks_.reduce_scatter();
+    own_->reduce_scatter(call);
+  }
+  void all_gather(const InsideCall& call) override {
+    if (hooks_.all_gather) hooks_.all_gather();
+    own_->all_gather(call);
+  }
+  void broadcast(const InsideCall& call) override { own_->broadcast(call); }
+  void all_to_all(const InsideCall& call) override { own_->all_to_all(call); }
+  void abort() noexcept override {
+    if (hooks_.abort) hooks_.abort();
+    own_->abort();
+  }
+
+ private:
+  const std::unique_ptr<InsideGroup> own_;
+  const Hooks hooks_;
+};
+
+InsideFactory hooked(const MemoryInside& inside, const Hooks& hooks) {
+  return
+      [inside, hooks](const InsideHost& host) { return std::make_unique<HookedGroup>(inside.factory()(host), hooks); };
+}
+
+TEST(Inside, close_waits_for_a_call_of_another_thread) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  expect_success(4, [&](Communicator& comm) {
+    std::thread closer;
+    std::atomic<bool> is_closed{false};
+    const auto close = [&] {
+      closer = std::thread([&] {
+        comm.close();
+        is_closed = true;
+      });
+      wait_until([&] { return is_closed.load(); }, std::chrono::milliseconds(200));
+      EXPECT_FALSE(is_closed);
+    };
+    comm.use_inside(hooked(inside, comm.rank() == 0 ? Hooks{.reduce_scatter = close} : Hooks{}));
+    std::vector<float> values(20'000, 1.0F);
+    comm.all_reduce(values);
+    if (closer.joinable()) closer.join();
+    EXPECT_EQ(values.back(), 4.0F);
+  });
+}
+
+TEST(Inside, abort_returns_once_the_memory_is_the_callers) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  run_threads(4, {}, [&](Communicator& comm) {
+    std::atomic<bool> is_inside{false}, has_returned{false};
+    const Hooks hooks{
+        .reduce_scatter = [&] { is_inside = true; },
+        .abort = [&] { wait_until([&] { return has_returned.load(); }, std::chrono::milliseconds(200)); }};
+    comm.use_inside(comm.rank() == 0 ? hooked(inside, hooks) : inside.factory());
+    std::vector<float> values(20'000, 1.0F);
+    const Work work = comm.all_reduce_async(values);
+    if (comm.rank() == 0) {
+      wait_until([&] { return is_inside.load(); }, std::chrono::seconds(20));
+      comm.abort("enough");
+      EXPECT_TRUE(work.done());
+      has_returned = true;
+    }
+    work.wait();
+  });
+}
+
+TEST(Inside, calls_that_differ_only_in_the_rest_fail_everywhere) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  const auto failures = run_threads(4, {}, [&](Communicator& comm) {
+    comm.use_inside(inside.factory());
+    std::vector<float> values(comm.rank() < 2 ? 30'000 : 30'001, 1.0F), next(40'001, 100.0F);
+    const Work first = comm.all_reduce_async(values), second = comm.all_reduce_async(next);
+    first.wait();
+    second.wait();
+  });
+  for (const std::string& failure : failures) EXPECT_NE(failure, "");
+}
+
+// The call between the hosts ends well, and then the other library fails.
+TEST(Inside, a_failed_call_leaves_the_error_feedback_as_it_was) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  run_threads(4, {}, [&](Communicator& comm) {
+    comm.use_inside(hooked(inside, {.all_gather = [] { throw std::runtime_error("broken"); }}));
+    const std::vector<float> input = numbers<float>(20'000, comm.rank());
+    std::vector<float> output(input.size());
+    const ErrorFeedback feedback(input.size());
+    const CallOptions options{.compression = Compression::parse("int:bits=2"), .error_feedback = feedback};
+    const CollectiveCall call{Collective::all_reduce, input.data(),      output.data(),
+                              input.size(),           DataType::float32, options};
+    EXPECT_THROW(comm.run(call), Error);
+    EXPECT_EQ(feedback.counter(), 0u);
+    EXPECT_TRUE(std::ranges::all_of(feedback.residual(), [](float value) { return value == 0; }));
+  });
+}
+
+TEST(Inside, a_forked_child_closes_its_copy) {
+  const Hosts hosts("2x2");
+  const MemoryInside inside;
+  expect_success(4, [&](Communicator& comm) {
+    comm.use_inside(inside.factory());
+    comm.barrier();
+    if (comm.rank() == 0) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        comm.close();
+        ::_exit(7);
+      }
+      int status = 0;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    }
+    comm.barrier();
+  });
+}
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

@@ -114,7 +114,8 @@ def lines_of_qccl(output):
 
 def test_rank_0_says_what_the_job_is(tmp_path):
     first, second = outputs(run_here(tmp_path, QCCL_REPLACE="gloo", QCCL_COMPRESSION="int:bits=8"))
-    (line,) = lines_of_qccl(first)
+    line, end = lines_of_qccl(first)
+    assert end.startswith("qccl: info: rank 0 of 2: ") and " by compression; " in end
     assert line.startswith("qccl: info: 2 ranks on 1 host over shm, compression int:bits=8"), line
     assert line.endswith(", in place of gloo")
     assert lines_of_qccl(second) == []

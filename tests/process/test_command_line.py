@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from program import PROGRAM, environment, run
 
-COMMANDS = """run|ps|top|perf|doctor|plan|plan check|plan outer|plan show|plan simulate|codec|codec list|codec show
-codec bench|key|dash|log|log summary|log plot|log csv|trace|trace merge|version|completion""".replace("\n", "|").split("|")
+COMMANDS = """run|ps|top|dash|perf|doctor|plan|plan check|plan outer|plan show|plan simulate|codec|codec list|codec show
+codec bench|key|log|log summary|log plot|log csv|trace|trace merge|version|completion""".replace("\n", "|").split("|")
 
 
 def completions(*words):

@@ -40,12 +40,13 @@ def main() -> None:
     if arguments.policy:
         model.register_comm_hook(qccl.ddp.State(model, arguments.policy), qccl.ddp.compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    tokens = torch.randint(256, (1, shape.context + 1))
+    batches = torch.Generator().manual_seed(dist.get_rank())
     losses = []
 
     def step() -> float:
         started = time.perf_counter()
         optimizer.zero_grad()
+        tokens = torch.randint(256, (1, shape.context + 1), generator=batches)
         loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         optimizer.step()

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "plan/plan.h"
+#include "plan/cost/cost.h"
 #include "transport/transport.h"
 
 namespace qccl::comm {

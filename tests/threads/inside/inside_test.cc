@@ -3,10 +3,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "memory_inside.h"
 #include "support/thread_job.h"
@@ -384,18 +387,20 @@ TEST(Inside, abort_returns_once_the_memory_is_the_callers) {
   const Hosts hosts("2x2");
   const MemoryInside inside;
   run_threads(4, {}, [&](Communicator& comm) {
-    std::atomic<bool> is_inside{false}, has_returned{false};
+    // abort() may look at these after this rank has gone.
+    const auto is_inside = std::make_shared<std::atomic<bool>>(false);
+    const auto has_returned = std::make_shared<std::atomic<bool>>(false);
     const Hooks hooks{
-        .reduce_scatter = [&] { is_inside = true; },
-        .abort = [&] { wait_until([&] { return has_returned.load(); }, std::chrono::milliseconds(200)); }};
+        .reduce_scatter = [=] { *is_inside = true; },
+        .abort = [=] { wait_until([&] { return has_returned->load(); }, std::chrono::milliseconds(200)); }};
     comm.use_inside(comm.rank() == 0 ? hooked(inside, hooks) : inside.factory());
     std::vector<float> values(20'000, 1.0F);
     const Work work = comm.all_reduce_async(values);
     if (comm.rank() == 0) {
-      wait_until([&] { return is_inside.load(); }, std::chrono::seconds(20));
+      wait_until([&] { return is_inside->load(); }, std::chrono::seconds(20));
       comm.abort("enough");
       EXPECT_TRUE(work.done());
-      has_returned = true;
+      *has_returned = true;
     }
     work.wait();
   });
@@ -408,6 +413,7 @@ TEST(Inside, calls_that_differ_only_in_the_rest_fail_everywhere) {
     comm.use_inside(inside.factory());
     std::vector<float> values(comm.rank() < 2 ? 30'000 : 30'001, 1.0F), next(40'001, 100.0F);
     const Work first = comm.all_reduce_async(values), second = comm.all_reduce_async(next);
+    wait_until([&] { return first.done() && second.done(); }, std::chrono::seconds(60));
     first.wait();
     second.wait();
   });

@@ -183,12 +183,13 @@ class Communicator : public NamedCalls<Communicator> {
 
   // From now on another library adds and copies inside the hosts (inside.h), and QCCL carries the rest between hosts,
   // where all ranks of a host send at once and compression applies. For all_reduce, broadcast, reduce_scatter,
-  // all_gather and all_to_all of host memory from 64 KiB on, as they come with neither counts by rank, nor an
-  // algorithm, keep_input or a premul_sum; the last three where all hosts have as many ranks, which follow each other.
-  // Other calls go QCCL's own way, and so do all where each host has one rank. Sums are added inside the hosts in the
-  // call's type, without error feedback: a rank's residual is that of its share of the host's sum, and reduce_scatter's
-  // lies at the elements from place x hosts x count on. Works count their calls from 1. If the other library fails, so
-  // does this group; if this group fails, the other library is told to abort. Groups made of this one have none.
+  // all_gather and all_to_all of host memory from 64 KiB on (of a rank's pieces together), as single calls with neither
+  // counts by rank, nor an algorithm, keep_input or a premul_sum; the last three collectives where all hosts have as
+  // many ranks, which follow each other, and error feedback where they have as many. Other calls go QCCL's own way, and
+  // so do all where each host has one rank: all ranks make a call alike. Sums are added inside the hosts in the call's
+  // type, without error feedback: a rank's residual is that of what it sends between hosts. Works count their calls
+  // from 1. If the other library fails, so does this group, two seconds later at most; if this group fails, the other
+  // library is told to abort. Groups made of this one have none.
   // Collective over the group, once, before its first call. Throws what the factory throws, Error(misuse) for a second
   // time, and as subgroup() does.
   void use_inside(const InsideFactory& make_inside);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +25,15 @@ class MemoryStore final : public Store {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+};
+
+// Makes one machine act as several hosts to the jobs that begin in its life: "2x4".
+class Hosts {
+ public:
+  explicit Hosts(const char* grid) { ::setenv("QCCL_HOSTS", grid, 1); }
+  ~Hosts() { ::unsetenv("QCCL_HOSTS"); }
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
 };
 
 struct ThreadJobOptions {

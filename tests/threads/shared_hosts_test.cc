@@ -2,7 +2,6 @@
 // in place.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -10,15 +9,6 @@
 
 namespace qccl::testing {
 namespace {
-
-// Makes one machine act as several hosts for the duration of a test.
-class Hosts {
- public:
-  explicit Hosts(const char* grid) { ::setenv("QCCL_HOSTS", grid, 1); }
-  ~Hosts() { ::unsetenv("QCCL_HOSTS"); }
-  Hosts(const Hosts&) = delete;
-  Hosts& operator=(const Hosts&) = delete;
-};
 
 void expect_success(int world, const std::function<void(Communicator&)>& body) {
   for (const auto& failure : run_threads(world, {}, body)) EXPECT_EQ(failure, "");

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -16,15 +15,6 @@
 
 namespace qccl::testing {
 namespace {
-
-// Makes one machine act as several hosts for the duration of a test.
-class Hosts {
- public:
-  explicit Hosts(const char* grid) { ::setenv("QCCL_HOSTS", grid, 1); }
-  ~Hosts() { ::unsetenv("QCCL_HOSTS"); }
-  Hosts(const Hosts&) = delete;
-  Hosts& operator=(const Hosts&) = delete;
-};
 
 using Body = std::function<void(Communicator&)>;
 
